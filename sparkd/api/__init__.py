@@ -1,0 +1,1 @@
+"""The REST API: one application for operators, one for peers."""

@@ -1,0 +1,99 @@
+"""The closed set of things sparkd may do to its own host, as values. sparkd.reconcile.executor carries them out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparkd.core.model import Attempt, Intent
+
+ROUTE_PROTOCOL = 173  # our number in rtm_protocol, free in iproute2's rt_protos; what carries it is ours to remove
+ADDRESS_LABEL = "s"  # IFA_LABEL "DEVICE:s": the longest fabric name has 13 characters and a label holds 15
+
+
+@dataclass(frozen=True)
+class SetUp:
+    device: str
+
+
+@dataclass(frozen=True)
+class SetMtu:
+    device: str
+    mtu: int
+
+
+@dataclass(frozen=True)
+class AddAddress:
+    """`address` with prefix length, e.g. 10.77.0.1/24."""
+
+    device: str
+    address: str
+    label: str
+
+
+@dataclass(frozen=True)
+class RemoveAddress:
+    device: str
+    address: str
+
+
+@dataclass(frozen=True)
+class AddRoute:
+    """A /32 over the direct cable, with our protocol number."""
+
+    destination: str
+    gateway: str
+    device: str
+    source: str
+
+
+@dataclass(frozen=True)
+class RemoveRoute:
+    destination: str
+    gateway: str
+    device: str
+
+
+FabricChange = SetUp | SetMtu | AddAddress | RemoveAddress | AddRoute | RemoveRoute
+
+
+@dataclass(frozen=True)
+class Adopt:
+    """Save the intent durably; from then on it is this host's."""
+
+    intent: Intent
+
+
+@dataclass(frozen=True)
+class ApplyFabric:
+    changes: tuple[FabricChange, ...]
+
+
+@dataclass(frozen=True)
+class StartRank:
+    """Record the attempt durably, write the environment file, start the unit of this epoch."""
+
+    attempt: Attempt
+    environment: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class StopRank:
+    epoch: int
+    why: str
+
+
+@dataclass(frozen=True)
+class ForgetRank:
+    """Drop a failed unit of an older epoch from systemd's memory, and its environment file."""
+
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Record:
+    """Save what has become of this host's attempt."""
+
+    attempt: Attempt
+
+
+Action = Adopt | ApplyFabric | StartRank | StopRank | ForgetRank | Record

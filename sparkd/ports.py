@@ -1,0 +1,112 @@
+"""Protocols for everything outside the process. `host` and `peers` implement them, tests bring fakes.
+
+Every awaitable here has a deadline of its own and raises `DoorError` with one sentence when the outside does not
+answer or refuses; it never blocks the event loop and never hangs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from sparkd.core.actions import FabricChange
+from sparkd.core.model import Attempt, HostFacts, Intent, NetworkFacts, PeerView, RankUnit, Report, RoceFact
+
+Wake = Callable[[str], None]
+"""Called with a source's name ("units", "network", "peers") from the event loop when it has news."""
+
+
+class DoorError(Exception):
+    """The outside did not answer in time, or refused. The message is one sentence for an operator."""
+
+
+class Links(Protocol):
+    """Network devices, addresses and routes (rtnetlink)."""
+
+    async def observe(self) -> NetworkFacts: ...
+
+    async def apply(self, changes: Sequence[FabricChange]) -> None:
+        """Carry the changes out in order. What is already so is not an error."""
+
+    def subscribe(self, wake: Wake) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Roce(Protocol):
+    async def observe(self) -> tuple[RoceFact, ...]: ...
+
+
+class Host(Protocol):
+    async def observe(self) -> HostFacts: ...
+
+
+class Units(Protocol):
+    """The rank units of this host, in systemd."""
+
+    async def observe(self) -> tuple[RankUnit, ...]: ...
+
+    async def start(self, epoch: int) -> None: ...
+
+    async def stop(self, epoch: int) -> None: ...
+
+    async def forget(self, epoch: int) -> None: ...
+
+    def subscribe(self, wake: Wake) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class RankFiles(Protocol):
+    """The environment files that rank units read."""
+
+    async def write(self, epoch: int, environment: Mapping[str, str]) -> None: ...
+
+    async def remove(self, epoch: int) -> None: ...
+
+
+class Store(Protocol):
+    """The two things that persist. A save has reached the disk when it returns."""
+
+    def load_intent(self) -> Intent: ...
+
+    def load_attempt(self) -> Attempt | None: ...
+
+    async def save_intent(self, intent: Intent) -> None: ...
+
+    async def save_attempt(self, attempt: Attempt) -> None: ...
+
+
+class Peers(Protocol):
+    def views(self) -> tuple[PeerView, ...]: ...
+
+    def publish(self, report: Report) -> None:
+        """This host's report has changed: tell every peer, without waiting for any."""
+
+    def receive(self, report: Report) -> None:
+        """A peer has pushed its report."""
+
+    async def request(self, node: str, body: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
+        """Hand an operator's request to a peer; returns HTTP status and JSON body."""
+
+    def subscribe(self, wake: Wake) -> None: ...
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Unix seconds."""
+
+    def monotonic(self) -> float: ...
+
+
+class Notifier(Protocol):
+    """What systemd is told of the daemon itself."""
+
+    def ready(self) -> None: ...
+
+    def status(self, sentence: str) -> None: ...
+
+    def alive(self) -> None:
+        """Feed the watchdog; called after a finished cycle and only then."""
+
+    def stopping(self) -> None: ...

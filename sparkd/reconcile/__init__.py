@@ -1,0 +1,1 @@
+"""Observe, decide, execute, publish: the loop that ties the pure core to the doors."""
