@@ -1,0 +1,39 @@
+"""What the fabric of a ring of Sparks should be: cabling, addresses, routes and the environment of the ranks.
+
+Everything here is a pure function of a cluster's description. Nothing is read from or written to the machine;
+`python -m ring_mesh plan FILE` prints the plan for a description on disk.
+"""
+
+from ring_mesh.asdict import plan_as_json
+from ring_mesh.cluster import Cluster, ClusterError, Node, Problem, parse_cluster
+from ring_mesh.environment import engine_environment, planned_environment, rank_environment
+from ring_mesh.overlap import Collision, free_range, overlaps
+from ring_mesh.plan import Cable, End, Link, Plan, Route, plan, planned_subnets
+from ring_mesh.ports import FABRIC_DEVICES, PORTS, Port
+from ring_mesh.text import render
+
+__all__ = [
+    "FABRIC_DEVICES",
+    "PORTS",
+    "Cable",
+    "Cluster",
+    "ClusterError",
+    "Collision",
+    "End",
+    "Link",
+    "Node",
+    "Plan",
+    "Port",
+    "Problem",
+    "Route",
+    "engine_environment",
+    "free_range",
+    "overlaps",
+    "parse_cluster",
+    "plan",
+    "plan_as_json",
+    "planned_environment",
+    "planned_subnets",
+    "rank_environment",
+    "render",
+]

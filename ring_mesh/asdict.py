@@ -1,0 +1,82 @@
+"""The plan as data for other programs."""
+
+from ring_mesh.environment import planned_environment
+from ring_mesh.plan import Cable, End, Link, Plan, Route
+
+
+def plan_as_json(plan: Plan) -> dict[str, object]:
+    """The plan as a dictionary that `json.dumps` takes. Keys are added over time, never renamed or removed.
+
+    cluster: name, base_range, nodes (name, rank, address, management_interface), by rank.
+    cables: index, from {node, cage}, to {node, cage}, links (indices).
+    links: index, cable, domain, subnet, ends (two {node, device}).
+    ends: node, rank, cage, domain, device, hca, address (with prefix length), mtu (bytes), link, peer {node, device}.
+    routes: node, destination (with /32), gateway, device, source.
+    environment: node -> variable -> value, as far as it is known before a start.
+    """
+    cluster = plan.cluster
+    return {
+        "cluster": {
+            "name": cluster.name,
+            "base_range": str(cluster.base_range),
+            "nodes": [
+                {
+                    "name": node.name,
+                    "rank": node.rank,
+                    "address": str(node.address),
+                    "management_interface": node.management_interface,
+                }
+                for node in cluster.nodes
+            ],
+        },
+        "cables": [_cable(cable) for cable in plan.cables],
+        "links": [_link(cable, link) for cable in plan.cables for link in cable.links],
+        "ends": [_end(plan, end) for node in cluster.nodes for end in plan.ends_of(node.name)],
+        "routes": [_route(route) for route in plan.routes],
+        "environment": {node.name: planned_environment(plan, node.name) for node in cluster.nodes},
+    }
+
+
+def _cable(cable: Cable) -> dict[str, object]:
+    return {
+        "index": cable.index,
+        "from": {"node": cable.a, "cage": 0},
+        "to": {"node": cable.b, "cage": 1},
+        "links": [link.index for link in cable.links],
+    }
+
+
+def _link(cable: Cable, link: Link) -> dict[str, object]:
+    return {
+        "index": link.index,
+        "cable": cable.index,
+        "domain": link.ends[0].port.domain,
+        "subnet": str(link.subnet),
+        "ends": [{"node": end.node, "device": end.device} for end in link.ends],
+    }
+
+
+def _end(plan: Plan, end: End) -> dict[str, object]:
+    far = plan.far_end(end)
+    return {
+        "node": end.node,
+        "rank": end.rank,
+        "cage": end.port.cage,
+        "domain": end.port.domain,
+        "device": end.device,
+        "hca": end.hca,
+        "address": str(end.address),
+        "mtu": end.mtu,
+        "link": next(link.index for link in plan.links if end in link.ends),
+        "peer": {"node": far.node, "device": far.device},
+    }
+
+
+def _route(route: Route) -> dict[str, object]:
+    return {
+        "node": route.node,
+        "destination": f"{route.destination}/32",
+        "gateway": str(route.gateway),
+        "device": route.device,
+        "source": str(route.source),
+    }
