@@ -70,10 +70,13 @@ class ApplyFabric:
 
 @dataclass(frozen=True)
 class StartRank:
-    """Record the attempt durably, write the environment file, start the unit of this epoch."""
+    """Record the attempt durably, write the environment file, start the unit of this epoch.
+
+    hcas: the planned RDMA devices that this host has, in the plan's order; empty without RDMA.
+    """
 
     attempt: Attempt
-    environment: tuple[tuple[str, str], ...]
+    hcas: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ Times are Unix seconds unless a name says otherwise; ages and durations are seco
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Dict, Literal, Optional, Tuple, Union  # noqa: UP035 - pydantic 1 evaluates these annotations
+from typing import Literal, Union
 
 Want = Literal["up", "down"]
 Phase = Literal["down", "gated", "starting", "ready", "degraded", "stopping", "held"]
@@ -77,7 +77,7 @@ class Intent:
     at: float = 0.0
     held: bool = False
     blind: bool = False
-    deaths: Tuple[Death, ...] = ()
+    deaths: tuple[Death, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Attempt:
     formed: bool = False
     ready: bool = False
     stopped: str = ""
-    ended_at: Optional[float] = None
+    ended_at: float | None = None
     signature: str = ""
     sentence: str = ""
 
@@ -164,9 +164,9 @@ class RouteFact:
 
 @dataclass(frozen=True)
 class NetworkFacts:
-    links: Tuple[LinkFact, ...] = ()
-    addresses: Tuple[AddressFact, ...] = ()
-    routes: Tuple[RouteFact, ...] = ()
+    links: tuple[LinkFact, ...] = ()
+    addresses: tuple[AddressFact, ...] = ()
+    routes: tuple[RouteFact, ...] = ()
 
     def link(self, device: str) -> LinkFact | None:
         return next((link for link in self.links if link.device == device), None)
@@ -213,12 +213,12 @@ class Report:
     version: str
     wire: int
     intent: Intent
-    attempt: Optional[Attempt] = None
-    units: Optional[Tuple[RankUnit, ...]] = None
-    ends: Optional[Tuple[EndState, ...]] = None
-    findings: Tuple[Finding, ...] = ()
-    digests: Dict[str, str] = field(default_factory=dict)
-    unknown: Tuple[str, ...] = ()
+    attempt: Attempt | None = None
+    units: tuple[RankUnit, ...] | None = None
+    ends: tuple[EndState, ...] | None = None
+    findings: tuple[Finding, ...] = ()
+    digests: dict[str, str] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
     memory_available_kib: int = 0
 
 
@@ -227,9 +227,9 @@ class PeerView:
     """What is known of a peer: its last report, how long ago it last answered, and the last error when asking."""
 
     name: str
-    report: Optional[Report] = None
-    age: Optional[float] = None
+    report: Report | None = None
+    age: float | None = None
     error: str = ""
 
 
-Units = Union[Tuple[RankUnit, ...], Unknown]
+Units = Union[tuple[RankUnit, ...], Unknown]

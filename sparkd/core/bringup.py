@@ -1,0 +1,78 @@
+"""The steps of one host towards its part of an epoch: stop what is stale, mend the fabric, pass the gates, start."""
+
+from __future__ import annotations
+
+from sparkd.core import gates, links, recovery
+from sparkd.core.actions import Action, ApplyFabric, ForgetRank, Record, StartRank, StopRank
+from sparkd.core.model import Attempt, RankUnit, Unknown
+from sparkd.core.snapshot import Snapshot
+
+
+def clean(s: Snapshot) -> tuple[Action, ...]:
+    """Stop ranks that must not be, and forget dead ones of other epochs."""
+    if isinstance(s.units, Unknown):
+        return ()
+    actions: list[Action] = []
+    for unit in s.units:
+        why = _must_stop(s, unit)
+        if why and unit.active != "deactivating" and unit.job != "stop":
+            actions += _stop(s, unit, why)
+        elif not unit.alive and unit.epoch != s.intent.epoch:
+            actions.append(ForgetRank(unit.epoch))
+    return tuple(actions)
+
+
+def _must_stop(s: Snapshot, unit: RankUnit) -> str:
+    if not unit.alive:
+        return ""
+    if s.intent.want == "down":
+        return s.intent.reason
+    if unit.epoch != s.intent.epoch:
+        return f"the ring is at epoch {s.intent.epoch}"
+    dead = recovery.deaths(s)
+    if dead:
+        return recovery.describe(dead[0])
+    over = next(gates.ended(s), None)
+    return f"the rank on {over[0]} has ended: {over[1]}" if over else ""
+
+
+def _stop(s: Snapshot, unit: RankUnit, why: str) -> list[Action]:
+    """The record goes first: were sparkd to die in between, the end must not look like a death of the rank's own."""
+    a = s.attempt
+    mark = a is not None and a.epoch == unit.epoch and a.ended_at is None and not a.stopped
+    record: list[Action] = [Record(_stopped(a, why))] if mark and a is not None else []
+    return [*record, StopRank(unit.epoch, why)]
+
+
+def _stopped(a: Attempt, why: str) -> Attempt:
+    return Attempt(a.epoch, a.boot_id, a.started_at, a.formed, a.ready, f"stopped by sparkd: {why}")
+
+
+def mend(s: Snapshot) -> tuple[Action, ...]:
+    """Bring the fabric to the plan while no rank runs on it, and back to nothing of ours when the ring is down.
+
+    Never under a running rank: the engine holds addresses and GIDs that a repair would replace. Never on a range that
+    another network of this host uses: that would take its traffic.
+    """
+    if isinstance(s.network, Unknown) or isinstance(s.units, Unknown) or any(unit.alive for unit in s.units):
+        return ()
+    collides = any(finding.id == "subnet-overlap" for finding in gates.own_findings(s))
+    wanted = s.intent.want == "up" and not collides
+    changes = links.changes(s.plan, s.node, s.network, wanted=wanted)
+    return (ApplyFabric(changes),) if changes else ()
+
+
+def start(s: Snapshot) -> tuple[Action, ...]:
+    """Start this host's rank if the ring is to be up, it was not tried in this epoch, and every gate is open."""
+    if s.intent.want == "down" or isinstance(s.host, Unknown) or isinstance(s.roce, Unknown):
+        return ()
+    if tried(s) or gates.waits(s):
+        return ()
+    present = {fact.hca for fact in s.roce}
+    hcas = tuple(end.hca for end in s.plan.ends_of(s.node) if end.hca in present)
+    return (StartRank(Attempt(s.intent.epoch, s.host.boot_id, s.now), hcas),)
+
+
+def tried(s: Snapshot) -> bool:
+    """Each host starts at most one rank per epoch, whatever becomes of it."""
+    return s.attempt is not None and s.attempt.epoch >= s.intent.epoch

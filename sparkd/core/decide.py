@@ -1,0 +1,122 @@
+"""decide(snapshot) -> Decision: the whole of sparkd's judgement, as a pure function.
+
+The phase is computed, never stored. Each host acts on itself alone; the order across hosts comes from the gates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sparkd.core import bringup, gates, intent, recovery
+from sparkd.core.actions import Action, Adopt, Record
+from sparkd.core.model import Attempt, Finding, Intent, Phase, Unknown
+from sparkd.core.ranks import RankView, view
+from sparkd.core.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`actions` in order; `waits` one sentence each; `after` seconds until deciding again is worth it, None if never.
+
+    `intent` and `attempt` are those that hold once the actions are done.
+    """
+
+    phase: Phase
+    actions: tuple[Action, ...]
+    waits: tuple[str, ...]
+    summary: str
+    ranks: tuple[RankView, ...]
+    findings: tuple[Finding, ...]
+    intent: Intent
+    attempt: Attempt | None
+    after: float | None = None
+
+
+def decide(s: Snapshot) -> Decision:
+    actions: list[Action] = []
+    followed = recovery.follow(s)
+    if followed is not None:
+        actions.append(Record(followed))
+        s = replace(s, attempt=followed)
+    newest = intent.newest(s)
+    if newest != s.intent:
+        actions.append(Adopt(newest))
+        s = replace(s, intent=newest)
+    verdict = recovery.judge(s) if s.intent.want == "up" else None
+    if verdict is not None and verdict.intent is not None and s.conductor:
+        actions.append(Adopt(verdict.intent))
+        s = replace(s, intent=verdict.intent)
+        verdict = None
+    actions += bringup.clean(s)
+    actions += bringup.mend(s)
+    if verdict is None:
+        actions += bringup.start(s)
+    ranks = view(s)
+    phase = _phase(s, ranks)
+    waits = (verdict.wait,) if verdict is not None else _waits(s, phase, ranks)
+    return Decision(
+        phase,
+        tuple(actions),
+        waits,
+        _summary(s, phase, waits),
+        ranks,
+        gates.own_findings(s),
+        s.intent,
+        s.attempt,
+        verdict.after if verdict is not None and s.conductor else None,
+    )
+
+
+def _phase(s: Snapshot, ranks: tuple[RankView, ...]) -> Phase:
+    alive = any(rank.alive for rank in ranks)
+    if s.intent.want == "down":
+        return "stopping" if alive else "held" if s.intent.held else "down"
+    if any(rank.condition == "ended" for rank in ranks):
+        return "stopping" if alive else "gated"
+    if any(rank.condition == "stopping" for rank in ranks):
+        return "stopping"
+    if all(rank.condition == "ready" for rank in ranks):
+        return "ready"
+    if all(rank.condition == "ready" or rank.was_ready for rank in ranks):
+        return "degraded"
+    return "starting" if alive else "gated"
+
+
+def _waits(s: Snapshot, phase: Phase, ranks: tuple[RankView, ...]) -> tuple[str, ...]:
+    match phase:
+        case "gated":
+            return gates.waits(s)
+        case "starting":
+            return tuple(rank.sentence for rank in ranks if rank.condition != "ready")
+        case "stopping":
+            return tuple(f"{rank.unit} on {rank.node} to end" for rank in ranks if rank.alive)
+        case "degraded":
+            return tuple(why for _, why in gates.silent(s))
+        case "down" | "held":
+            return tuple(f"{why}, so it is not known to be free" for _, why in gates.silent(s))
+        case "ready":
+            return ()
+
+
+def _summary(s: Snapshot, phase: Phase, waits: tuple[str, ...]) -> str:
+    epoch = s.intent.epoch
+    more = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
+    waiting = f"{waits[0]}{more}" if waits else ""
+    if isinstance(s.units, Unknown):
+        waiting = waiting or f"systemd cannot be asked: {s.units.why}"
+    match phase:
+        case "ready":
+            return f"epoch {epoch} is ready: all {len(s.plan.cluster.nodes)} ranks serve"
+        case "degraded":
+            return f"epoch {epoch} serves, but {waiting}"
+        case "starting":
+            return f"epoch {epoch} is starting: {waiting or 'its ranks'}"
+        case "stopping":
+            return f"epoch {epoch} is stopping: {waiting or s.intent.reason}"
+        case "gated":
+            return f"epoch {epoch} waits: {waiting or 'the next cycle starts it'}"
+        case "held":
+            return f"held after epoch {epoch}: {s.intent.reason}; sparkctl clear lets it start again"
+        case "down":
+            free = f"; {waiting}" if waiting else ""
+            return f"down: {s.intent.reason}{free}"

@@ -1,0 +1,111 @@
+"""The catalogue of checks: one constructor per stable id, so that every refusal has its words in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparkd.core.model import Finding, Intent
+
+
+def _refuse(id_: str, node: str, subject: str, observed: str, expected: str, fix: str) -> Finding:
+    return Finding(id_, node, "refuse", subject, observed, expected, fix)
+
+
+def functions_missing(node: str, cage: int, devices: Sequence[str]) -> Finding:
+    return _refuse(
+        "cx7-functions-missing",
+        node,
+        f"port {cage}",
+        f"no network device {', '.join(devices)}",
+        "both PCI functions of the ConnectX-7 cage",
+        "rescan the PCI bus (echo 1 > /sys/bus/pci/rescan) or reboot with the cable attached; if "
+        "/etc/nvidia/cx7-hotplug-enabled exists, a neighbour's reboot may have removed the functions",
+    )
+
+
+def cable_missing(node: str, cage: int, dark: Sequence[str], of: int, far_node: str, far_cage: int) -> Finding:
+    half = "" if len(dark) == of else f" ({of - len(dark)} of {of} functions has one)"
+    return _refuse(
+        "cable-missing",
+        node,
+        f"port {cage}",
+        f"no carrier on {', '.join(dark)}{half}",
+        f"a cable from {node} port {cage} to {far_node} port {far_cage}",
+        f"seat the cable between {node} port {cage} and {far_node} port {far_cage}",
+    )
+
+
+def management_address(node: str, interface: str, address: str, holders: Sequence[str]) -> Finding:
+    where = f"it is on {', '.join(holders)}" if holders else "no interface has it"
+    return _refuse(
+        "management-address",
+        node,
+        interface,
+        f"{address} is not on {interface}: {where}",
+        f"management address {address} on {interface}",
+        f"give {interface} the address, or correct cluster.node address or management_interface in sparkd.toml",
+    )
+
+
+def subnet_overlap(node: str, base_range: str, where: str, free: str | None) -> Finding:
+    return _refuse(
+        "subnet-overlap",
+        node,
+        "cluster.base_range",
+        f"{base_range} overlaps {where}",
+        "a range that no network of any node uses",
+        f'set base_range = "{free}" in sparkd.toml on every node' if free else "choose another base_range",
+    )
+
+
+def address_foreign(node: str, device: str, address: str) -> Finding:
+    return Finding(
+        "address-foreign",
+        node,
+        "warn",
+        device,
+        f"{address} was put there by something else",
+        "only the planned address on a fabric port",
+        f"remove it from the netplan or NetworkManager profile of {device}",
+    )
+
+
+def source_unknown(node: str, source: str, why: str) -> Finding:
+    return _refuse("unknown-is-a-state", node, source, why, "an answer", f"journalctl -u sparkd on {node}")
+
+
+def peer_unheard(node: str, peer: str, why: str) -> Finding:
+    return _refuse(
+        "unknown-is-a-state",
+        node,
+        f"peer {peer}",
+        why,
+        f"an answer of sparkd on {peer}",
+        f"on {peer}: systemctl status sparkd; check the management network between {node} and {peer}",
+    )
+
+
+def config_skew(node: str, key: str, here: str, conductor: str, there: str) -> Finding:
+    return _refuse(
+        "config-skew",
+        node,
+        key,
+        here,
+        f"{there}, as on {conductor}",
+        f"make {key} equal on {node} and {conductor}, then systemctl restart sparkd",
+    )
+
+
+def held(node: str, intent: Intent) -> Finding:
+    return _refuse("held", node, f"epoch {intent.epoch}", intent.reason, "a ring that is not held", "sparkctl clear")
+
+
+def generation_mixed(node: str, unit: str, epoch: int) -> Finding:
+    return _refuse(
+        "generation-mixed",
+        node,
+        unit,
+        "a rank of another epoch is alive",
+        f"only ranks of epoch {epoch}",
+        "wait for sparkd to stop it",
+    )

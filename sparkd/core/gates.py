@@ -1,0 +1,166 @@
+"""The gates of a start, in order. A gate is a list of sentences saying what it still waits for; empty means open.
+
+Silence never opens a gate: a peer that has not answered lately is waited for by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from sparkd.core import findings as catalogue
+from sparkd.core import links
+from sparkd.core.model import Finding, PeerView, Report, Unknown
+from sparkd.core.snapshot import Snapshot
+
+
+def fresh(s: Snapshot) -> Iterator[tuple[PeerView, Report]]:
+    """The peers whose report may be relied on now."""
+    for peer in s.peers:
+        if peer.report is not None and peer.age is not None and peer.age <= s.policy.peer_fresh:
+            yield peer, peer.report
+
+
+def silent(s: Snapshot) -> Iterator[tuple[PeerView, str]]:
+    """The others, each with why it may not be relied on."""
+    heard = {peer.name for peer, _ in fresh(s)}
+    for peer in s.peers:
+        if peer.name in heard:
+            continue
+        said = f" ({peer.error})" if peer.error else ""
+        if peer.report is None or peer.age is None:
+            yield peer, f"{peer.name} has not answered yet{said}"
+        else:
+            yield peer, f"{peer.name} has not answered for {peer.age:.0f} s{said}"
+
+
+def own_findings(s: Snapshot) -> tuple[Finding, ...]:
+    """What this host's own facts say against a start."""
+    found: list[Finding] = [
+        catalogue.source_unknown(s.node, name, fact.why)
+        for name, fact in (("systemd", s.units), ("network", s.network), ("rdma", s.roce), ("host", s.host))
+        if isinstance(fact, Unknown)
+    ]
+    if not isinstance(s.network, Unknown):
+        found += links.judge(s.plan, s.node, s.network)
+    return tuple(found)
+
+
+def ring_findings(s: Snapshot) -> tuple[Finding, ...]:
+    """What any host says against a start, this one first, and what their differences say."""
+    found = list(own_findings(s))
+    found += [catalogue.peer_unheard(s.node, peer.name, why) for peer, why in silent(s)]
+    for _, report in fresh(s):
+        found += report.findings
+    return tuple(found + _skews(s))
+
+
+def _skews(s: Snapshot) -> list[Finding]:
+    return [
+        catalogue.config_skew(report.node, key, report.digests.get(key, "missing"), s.node, value)
+        for _, report in fresh(s)
+        for key, value in sorted(s.digests.items())
+        if report.digests.get(key) != value
+    ]
+
+
+def peers_answer(s: Snapshot) -> list[str]:
+    return [why for _, why in silent(s)]
+
+
+def all_adopted(s: Snapshot) -> list[str]:
+    return [
+        f"{report.node} has not adopted epoch {s.intent.epoch} yet (it is at {report.intent.epoch})"
+        for _, report in fresh(s)
+        if report.intent.epoch != s.intent.epoch
+    ]
+
+
+def no_older_rank(s: Snapshot) -> list[str]:
+    """A rank of another start beside a new one hangs both in rendezvous, or mixes their messages."""
+    waits = []
+    if isinstance(s.units, Unknown):
+        waits.append(f"{s.node} cannot tell which ranks run: {s.units.why}")
+    else:
+        waits += [f"{unit.name} on {s.node} is still alive" for unit in s.units if _older(s, unit.alive, unit.epoch)]
+    for _, report in fresh(s):
+        if report.units is None:
+            waits.append(f"{report.node} cannot tell which ranks run: {'; '.join(report.unknown)}")
+        else:
+            waits += [f"{u.name} on {report.node} is still alive" for u in report.units if _older(s, u.alive, u.epoch)]
+    return waits
+
+
+def _older(s: Snapshot, alive: bool, epoch: int) -> bool:
+    return alive and epoch != s.intent.epoch
+
+
+def digests_equal(s: Snapshot) -> list[str]:
+    return [f"{f.subject} differs: {f.node} has {f.observed}, expected {f.expected}" for f in _skews(s)]
+
+
+def fabric_verified(s: Snapshot) -> list[str]:
+    if isinstance(s.network, Unknown):
+        return [f"{s.node} cannot see its network: {s.network.why}"]
+    waits = [f.sentence for f in own_findings(s) if f.severity == "refuse"]
+    blamed = {s.node} if waits else set()
+    for _, report in fresh(s):
+        theirs = [f.sentence for f in report.findings if f.severity == "refuse"]
+        waits += theirs
+        if theirs:
+            blamed.add(report.node)
+    unready = {s.node: [end.device for end in links.ends(s.plan, s.node, s.network) if not end.verified]}
+    for _, report in fresh(s):
+        unready[report.node] = [e.device for e in report.ends if not e.verified] if report.ends else ["every port"]
+    waits += [
+        f"{node} is still configuring {', '.join(devices)}"
+        for node, devices in unready.items()
+        if devices and node not in blamed
+    ]
+    return waits
+
+
+def no_death(s: Snapshot) -> list[str]:
+    return [f"rank {s.plan.cluster.node(node).rank} on {node}: {why}" for node, why in ended(s)]
+
+
+def ended(s: Snapshot) -> Iterator[tuple[str, str]]:
+    """The nodes whose rank of this epoch has ended, with how."""
+    if s.attempt is not None and s.attempt.epoch == s.intent.epoch and s.attempt.ended_at is not None:
+        yield s.node, s.attempt.sentence
+    for peer in s.peers:
+        if peer.report is None or peer.report.attempt is None:
+            continue
+        attempt = peer.report.attempt
+        if attempt.epoch == s.intent.epoch and attempt.ended_at is not None:
+            yield peer.name, attempt.sentence
+
+
+def workers_run(s: Snapshot) -> list[str]:
+    """Rank 0 goes last, but does not wait for the workers to be ready: only until their processes run."""
+    if not s.conductor:
+        return []
+    return [
+        f"rank {s.plan.cluster.node(report.node).rank} on {report.node} does not run yet"
+        for _, report in fresh(s)
+        if not any(unit.epoch == s.intent.epoch and unit.runs for unit in report.units or ())
+    ]
+
+
+GATES: tuple[Callable[[Snapshot], list[str]], ...] = (
+    no_death,
+    peers_answer,
+    all_adopted,
+    no_older_rank,
+    digests_equal,
+    fabric_verified,
+    workers_run,
+)
+
+
+def waits(s: Snapshot) -> tuple[str, ...]:
+    """What a start of this host's rank waits for: the sentences of every shut gate, in the order of the gates.
+
+    The last gate only speaks when all others are open, since nothing runs before.
+    """
+    sentences = [sentence for gate in GATES[:-1] for sentence in gate(s)]
+    return tuple(sentences or workers_run(s))

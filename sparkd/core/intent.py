@@ -1,0 +1,82 @@
+"""Who may change what the ring is to do, and whose intent counts.
+
+There is no majority to find: tensor parallelism needs every rank, so the host of rank 0 is the conductor and the only
+one that issues epochs. Everyone adopts the highest epoch seen at anyone. Epochs only grow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from sparkd.core import findings as catalogue
+from sparkd.core import gates
+from sparkd.core.model import Finding, Intent, Want
+from sparkd.core.snapshot import Snapshot
+
+Request = Literal["start", "stop", "clear"]
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """`new` is False when the ring is already meant to do what was asked: `intent` is then the one in force."""
+
+    intent: Intent
+    new: bool
+
+
+@dataclass(frozen=True)
+class Refused:
+    code: str
+    sentence: str
+    findings: tuple[Finding, ...]
+
+
+def newest(s: Snapshot) -> Intent:
+    """The intent this host must follow."""
+    seen = [peer.report.intent for peer in s.peers if peer.report is not None]
+    best = max(seen, key=lambda intent: intent.epoch, default=s.intent)
+    if s.conductor and s.intent.blind and best != s.intent and best.epoch >= s.intent.epoch:
+        # A stop was asked of a conductor that could not know how far its peers were: the stop still holds.
+        return replace(s.intent, epoch=best.epoch + 1)
+    return best if best.epoch > s.intent.epoch else s.intent
+
+
+def accept(s: Snapshot, request: Request, by: str) -> Accepted | Refused:
+    """The conductor's answer to an operator. Pure: the caller saves the intent and answers only then."""
+    top = newest(s)
+    s = replace(s, intent=top)
+    if request == "start":
+        return _accept_start(s, by)
+    if request == "stop":
+        return _accept_stop(s, by)
+    if not top.held:
+        return Accepted(top, new=False)
+    return Accepted(_next(s, "down", by, "cleared"), new=True)
+
+
+def _accept_start(s: Snapshot, by: str) -> Accepted | Refused:
+    if s.intent.held:
+        found = (catalogue.held(s.node, s.intent),)
+        return Refused("held", f"the ring is held: {s.intent.reason}", found)
+    if s.intent.want == "up":
+        return Accepted(s.intent, new=False)
+    against = tuple(finding for finding in gates.ring_findings(s) if finding.severity == "refuse")
+    if against:
+        more = f" (and {len(against) - 1} more)" if len(against) > 1 else ""
+        return Refused("start-refused", f"the ring cannot start: {against[0].sentence}{more}", against)
+    return Accepted(_next(s, "up", by, "start asked for"), new=True)
+
+
+def _accept_stop(s: Snapshot, by: str) -> Accepted:
+    if s.intent.want == "down" and (s.intent.held or s.intent.blind or not _unheard(s)):
+        return Accepted(s.intent, new=False)
+    return Accepted(_next(s, "down", by, "stop asked for"), new=True)
+
+
+def _next(s: Snapshot, want: Want, by: str, reason: str) -> Intent:
+    return Intent(s.intent.epoch + 1, want, by, reason, s.now, blind=want == "down" and _unheard(s))
+
+
+def _unheard(s: Snapshot) -> bool:
+    return any(peer.report is None for peer in s.peers)

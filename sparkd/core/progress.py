@@ -1,0 +1,39 @@
+"""The one line a rank tells of itself: `STAGE[ N/M] TEXT`, carried by systemd as the unit's StatusText."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import cast, get_args
+
+from sparkd.core.model import Stage
+
+_LINE = re.compile(r"(?P<stage>[a-z]+)(?: (?P<done>\d+)/(?P<total>\d+))?(?: (?P<text>.*))?", re.DOTALL)
+_FORMED_FROM = frozenset({"formed", "load", "capture", "warmup", "ready"})
+
+
+@dataclass(frozen=True)
+class Progress:
+    """`stage` is None for a line that does not follow the form: then only `text` is known, and nothing is guessed."""
+
+    stage: Stage | None
+    done: int | None
+    total: int | None
+    text: str
+
+    @property
+    def formed(self) -> bool:
+        return self.stage in _FORMED_FROM
+
+    def __str__(self) -> str:
+        count = f" {self.done}/{self.total}" if self.total is not None else ""
+        text = f", {self.text}" if self.text else ""
+        return f"{self.stage}{count}{text}" if self.stage else self.text
+
+
+def parse(line: str) -> Progress:
+    match = _LINE.fullmatch(line.strip())
+    if match is None or match["stage"] not in get_args(Stage):
+        return Progress(None, None, None, line.strip())
+    done, total = (int(match["done"]), int(match["total"])) if match["total"] else (None, None)
+    return Progress(cast(Stage, match["stage"]), done, total, match["text"] or "")

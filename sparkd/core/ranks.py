@@ -1,0 +1,88 @@
+"""The ranks of the ring as this host knows them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sparkd.core import gates, progress
+from sparkd.core.model import Attempt, RankCondition, RankUnit, Stage, Unknown
+from sparkd.core.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class RankView:
+    """One rank. `epoch` is that of the unit shown; `was_ready` is what its host said before it fell silent."""
+
+    rank: int
+    node: str
+    epoch: int
+    condition: RankCondition
+    stage: Stage | None = None
+    done: int | None = None
+    total: int | None = None
+    text: str = ""
+    pid: int = 0
+    was_ready: bool = False
+
+    @property
+    def unit(self) -> str:
+        return f"sparkd-rank@{self.epoch}.service"
+
+    @property
+    def alive(self) -> bool:
+        return self.condition in ("starting", "ready", "stopping")
+
+    @property
+    def sentence(self) -> str:
+        count = f" {self.done}/{self.total}" if self.total is not None else ""
+        stage = f"{self.stage}{count}" if self.stage else self.condition
+        return f"rank {self.rank} ({self.node}): {stage}" + (f", {self.text}" if self.text else "")
+
+
+def view(s: Snapshot) -> tuple[RankView, ...]:
+    """All ranks in order."""
+    relied = {peer.name for peer, _ in gates.fresh(s)}
+    views = []
+    for node in s.plan.cluster.nodes:
+        if node.name == s.node:
+            units = None if isinstance(s.units, Unknown) else s.units
+            views.append(_one(s, node.rank, node.name, units, s.attempt))
+            continue
+        report = next((peer.report for peer in s.peers if peer.name == node.name), None)
+        if report is None:
+            views.append(RankView(node.rank, node.name, s.intent.epoch, "unknown", text="has not answered yet"))
+            continue
+        known = _one(s, node.rank, node.name, report.units, report.attempt)
+        if node.name in relied:
+            views.append(known)
+            continue
+        said = f"last known {known.condition}"
+        was_ready = known.condition == "ready"
+        views.append(RankView(node.rank, node.name, known.epoch, "unknown", text=said, was_ready=was_ready))
+    return tuple(views)
+
+
+def _one(s: Snapshot, rank: int, node: str, units: Sequence[RankUnit] | None, attempt: Attempt | None) -> RankView:
+    epoch = s.intent.epoch
+    if units is None:
+        return RankView(rank, node, epoch, "unknown", text="its systemd cannot be asked")
+    alive = [unit for unit in units if unit.alive]
+    stale = [unit for unit in alive if unit.epoch != epoch]
+    if stale:
+        return RankView(rank, node, stale[0].epoch, "stopping", text="of another epoch", pid=stale[0].main_pid)
+    if alive:
+        unit = alive[0]
+        seen = progress.parse(unit.text)
+        return RankView(
+            rank, node, epoch, _condition(unit), seen.stage, seen.done, seen.total, seen.text, unit.main_pid
+        )
+    if attempt is not None and attempt.epoch == epoch and s.intent.want == "up":
+        return RankView(rank, node, epoch, "ended", text=attempt.sentence)
+    return RankView(rank, node, epoch, "down")
+
+
+def _condition(unit: RankUnit) -> RankCondition:
+    if unit.active == "deactivating" or unit.job == "stop":
+        return "stopping"
+    return "ready" if unit.active == "active" else "starting"

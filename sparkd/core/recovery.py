@@ -1,0 +1,150 @@
+"""What a rank's end means: noise before the group formed, the end of the epoch for all after it, and what follows.
+
+Budget: `restarts` automatic restarts of a formed group within `window`, each after a back-off that doubles; then the
+ring is held. An end before the group formed costs no budget, but the same first error twice in a row while the ring
+was coming up is held at once: a third try would end the same way.
+An operator's start begins a new history, because it begins a new Intent without deaths.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from sparkd.core import progress
+from sparkd.core.model import Attempt, Death, HostFacts, Intent, RankUnit, Unknown
+from sparkd.core.snapshot import Snapshot
+
+# Exit statuses with which a rank says that another one is the cause (runtime.launch): never the root of a death.
+_CONSEQUENCES = frozenset({69, 70})
+_SIGNALS = {2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
+# si_code of waitid(2), which systemd shows as ExecMainCode.
+_CLD_EXITED, _CLD_KILLED, _CLD_DUMPED = 1, 2, 3
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`intent` is what the conductor is to issue now; None while `wait` says what for, `after` seconds at most."""
+
+    intent: Intent | None
+    wait: str
+    after: float
+
+
+def follow(s: Snapshot) -> Attempt | None:
+    """This host's attempt as the units now show it, if that differs from what is recorded."""
+    a = s.attempt
+    if a is None or a.ended_at is not None or isinstance(s.units, Unknown) or isinstance(s.host, Unknown):
+        return None
+    unit = next((unit for unit in s.units if unit.epoch == a.epoch), None)
+    if unit is not None and unit.alive:
+        seen = progress.parse(unit.text)
+        ready = a.ready or unit.active == "active"
+        followed = replace(a, formed=a.formed or seen.formed or ready, ready=ready)
+        return followed if followed != a else None
+    signature, sentence = _post_mortem(a, unit, s.host)
+    return replace(a, ended_at=s.now, signature=signature, sentence=a.stopped or sentence)
+
+
+def _post_mortem(a: Attempt, unit: RankUnit | None, host: HostFacts) -> tuple[str, str]:
+    if a.boot_id != host.boot_id:
+        return "reboot", "the host has rebooted"
+    if unit is None:
+        # systemd forgets a unit that ended well: it left by itself, or somebody stopped it.
+        return "left", "it left or was stopped from outside"
+    if unit.exit_code in (_CLD_KILLED, _CLD_DUMPED):
+        name = _SIGNALS.get(unit.exit_status, f"signal {unit.exit_status}")
+        return f"signal:{unit.exit_status}", f"it was killed by {name}"
+    if unit.exit_code == _CLD_EXITED:
+        said = progress.parse(unit.text)
+        if said.stage == "failed":
+            return f"exit:{unit.exit_status}:{_faceless(said.text)}", said.text
+        return f"exit:{unit.exit_status}", f"it left with status {unit.exit_status}"
+    return f"result:{unit.result}", f"systemd ended it: {unit.result}"
+
+
+def _faceless(sentence: str) -> str:
+    """The sentence without what differs between two deaths of one kind: numbers, addresses, pids."""
+    return re.sub(r"\d+", "#", sentence)
+
+
+def deaths(s: Snapshot) -> tuple[Death, ...]:
+    """The ranks of the current epoch that ended on their own, the likeliest cause first.
+
+    A rank that left because it lost another one is a consequence and comes last. The clocks of the hosts only order
+    ends of equal kind.
+    """
+    found = [_death(s, node, attempt) for node, attempt in _ended(s) if not attempt.stopped]
+    return tuple(sorted(found, key=lambda death: (_is_consequence(death), death.at, death.rank)))
+
+
+def _ended(s: Snapshot) -> Iterator[tuple[str, Attempt]]:
+    mine = [(s.node, s.attempt)] if s.attempt is not None else []
+    theirs = [(p.name, p.report.attempt) for p in s.peers if p.report is not None and p.report.attempt is not None]
+    for node, attempt in mine + theirs:
+        if attempt.epoch == s.intent.epoch and attempt.ended_at is not None:
+            yield node, attempt
+
+
+def _death(s: Snapshot, node: str, attempt: Attempt) -> Death:
+    rank = s.plan.cluster.node(node).rank
+    at = attempt.ended_at or s.now
+    # The group has formed as soon as any of its members has said so.
+    formed = attempt.formed or any(other.formed for other in _attempts(s))
+    ready = attempt.ready or all(other.ready for other in _attempts(s))
+    return Death(attempt.epoch, rank, node, at, formed, ready, f"{rank}:{attempt.signature}", attempt.sentence)
+
+
+def _attempts(s: Snapshot) -> list[Attempt]:
+    reported = [peer.report.attempt for peer in s.peers if peer.report is not None]
+    return [a for a in [s.attempt, *reported] if a is not None and a.epoch == s.intent.epoch]
+
+
+def _is_consequence(death: Death) -> bool:
+    return any(death.signature.split(":", 1)[1].startswith(f"exit:{status}") for status in _CONSEQUENCES)
+
+
+def judge(s: Snapshot) -> Verdict | None:
+    """What follows the end of the current epoch; None if it has not ended. Only the conductor acts on `intent`."""
+    found = deaths(s)
+    stopped = [(node, a) for node, a in _ended(s) if a.stopped]
+    if not found and not stopped:
+        return None
+    if not found:
+        # Every end was sparkd's own doing, and the cause has not been told yet: the epoch is over all the same.
+        node, attempt = stopped[0]
+        found = (_death(s, node, attempt),)
+    root = found[0]
+    history = (*s.intent.deaths, root)
+    reason = describe(root)
+    if _same_twice(history):
+        return _hold(s, history, f"the same end twice while coming up: {reason}")
+    recent = [death for death in history if death.formed and s.now - death.at < s.policy.window]
+    if len(recent) > s.policy.restarts:
+        minutes = s.policy.window / 60
+        return _hold(s, history, f"{s.policy.restarts} restarts within {minutes:.0f} min were not enough: {reason}")
+    pause = min(s.policy.backoff * 2.0 ** max(0, len(recent) - 1), s.policy.backoff_max)
+    # A clock that was set back must not stretch the pause.
+    left = min(pause, root.at + pause - s.now)
+    if left > 0:
+        return Verdict(None, f"{reason}; epoch {s.intent.epoch + 1} starts in {left:.0f} s", left)
+    again = Intent(s.intent.epoch + 1, "up", "recovery", f"restart: {reason}", s.now, deaths=history[-10:])
+    return Verdict(again, f"{reason}; restarting", 0.0)
+
+
+def describe(death: Death) -> str:
+    return f"rank {death.rank} ({death.node}) ended: {death.sentence}"
+
+
+def _same_twice(history: tuple[Death, ...]) -> bool:
+    if len(history) < 2:
+        return False
+    last, before = history[-1], history[-2]
+    own_exit = last.signature.split(":", 1)[1].startswith("exit:")
+    return own_exit and not last.ready and not before.ready and last.signature == before.signature
+
+
+def _hold(s: Snapshot, history: tuple[Death, ...], reason: str) -> Verdict:
+    intent = Intent(s.intent.epoch + 1, "down", "recovery", reason, s.now, held=True, deaths=history[-10:])
+    return Verdict(intent, reason, 0.0)
