@@ -1,4 +1,4 @@
-"""The words of the core: what is wanted (Intent), what was seen (units, network, peers), what is told to peers (Report).
+"""The words of the core: what is wanted (Intent), what was seen (units, network), what peers are told (Report).
 
 Wanted and observed are different types. Everything here is a frozen dataclass of plain values, so that the same types
 are the wire format between daemons (see sparkd.wire) and the state on disk (see sparkd.host.store).
@@ -8,7 +8,7 @@ Times are Unix seconds unless a name says otherwise; ages and durations are seco
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, Union
+from typing import Literal
 
 Want = Literal["up", "down"]
 Phase = Literal["down", "gated", "starting", "ready", "degraded", "stopping", "held"]
@@ -230,6 +230,3 @@ class PeerView:
     report: Report | None = None
     age: float | None = None
     error: str = ""
-
-
-Units = Union[tuple[RankUnit, ...], Unknown]
