@@ -1,13 +1,22 @@
 """Collisions of the planned subnets with other networks of a host."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 
 from ring_mesh.plan import planned_subnets
 
-_PRIVATE = (IPv4Network("10.0.0.0/8"), IPv4Network("172.16.0.0/12"), IPv4Network("192.168.0.0/16"))
-_FIRST = IPv4Network("10.77.0.0/21")
+# First and last address of the private ranges. The lowest networks of 10/8 come last: they are the ones that a site
+# most often uses behind its router, where this host cannot see them.
+_PRIVATE = tuple(
+    (IPv4Address(first), IPv4Address(last))
+    for first, last in (
+        ("10.77.0.0", "10.255.255.255"),
+        ("172.16.0.0", "172.31.255.255"),
+        ("192.168.0.0", "192.168.255.255"),
+        ("10.0.0.0", "10.76.255.255"),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,8 @@ def overlaps(base_range: IPv4Network, networks: Iterable[tuple[IPv4Network, str]
 def free_range(networks: Iterable[IPv4Network]) -> IPv4Network | None:
     """A private /21 that overlaps none of `networks`, default routes aside; None if there is none."""
     taken = [network for network in networks if not _is_default(network)]
-    return next((range_ for range_ in _candidates() if not any(range_.overlaps(network) for network in taken)), None)
+    free = (_first_free(first, last, taken) for first, last in _PRIVATE)
+    return next((network for network in free if network is not None), None)
 
 
 def _is_default(network: IPv4Network) -> bool:
@@ -46,10 +56,13 @@ def _is_default(network: IPv4Network) -> bool:
     return network.prefixlen <= 1
 
 
-def _candidates() -> Iterator[IPv4Network]:
-    # The lowest networks of 10/8 come last: they are the ones that a site most often uses behind its router, where
-    # this host cannot see them.
-    ranges = [subnet for private in _PRIVATE for subnet in private.subnets(new_prefix=21)]
-    start = ranges.index(_FIRST)
-    yield from ranges[start:]
-    yield from ranges[:start]
+def _first_free(first: IPv4Address, last: IPv4Address, taken: Sequence[IPv4Network]) -> IPv4Network | None:
+    start = int(first)
+    while start <= int(last):
+        candidate = IPv4Network((start, 21))
+        hit = next((network for network in taken if candidate.overlaps(network)), None)
+        if hit is None:
+            return candidate
+        # One of the two contains the other; the next /21 starts after the larger.
+        start = 1 + max(int(candidate.broadcast_address), int(hit.broadcast_address))
+    return None

@@ -161,7 +161,10 @@ def _routes(unrouted: Plan, node: str) -> list[Route]:
     routes = []
     for end in unrouted.ends_of(node):
         direct = unrouted.far_end(end)
-        for beyond in unrouted.ends_of(direct.node):
-            if beyond.port.domain == end.port.domain and beyond.port.cage != direct.port.cage:
-                routes.append(Route(node, beyond.address.ip, direct.address.ip, end.device, end.address.ip))
+        (beyond,) = (
+            other
+            for other in unrouted.ends_of(direct.node)
+            if other.port.domain == end.port.domain and other.port.cage != direct.port.cage
+        )
+        routes.append(Route(node, beyond.address.ip, direct.address.ip, end.device, end.address.ip))
     return routes

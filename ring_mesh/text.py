@@ -17,10 +17,13 @@ def render(plan: Plan) -> str:
 
 def _cables(plan: Plan) -> list[str]:
     width = max(len(node.name) for node in plan.cluster.nodes)
-    lines = ["Cables: port 0 of each node to port 1 of the next"]
-    for cable in plan.cables:
-        lines.append(f"  {cable.a:>{width}} [port 0]======== cable {cable.index} ========[port 1] {cable.b}")
-    return lines
+    return [
+        "Cables: port 0 of each node to port 1 of the next",
+        *(
+            f"  {cable.a:>{width}} [port 0]======== cable {cable.index} ========[port 1] {cable.b}"
+            for cable in plan.cables
+        ),
+    ]
 
 
 def _links(plan: Plan) -> list[str]:
