@@ -1,0 +1,154 @@
+"""What is known of the peers, kept up to date: a slow pull as the safety net, an exchange at once when there is news.
+
+Push is a hint, pull is the truth: a pushed report is believed only as the next of a daemon instance that was pulled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from sparkd.core.model import PeerView, Report
+from sparkd.peers.client import PeerError
+from sparkd.ports import DoorError, Wake
+
+T = TypeVar("T")
+
+
+class Client(Protocol):
+    def pull(self) -> Report: ...
+
+    def exchange(self, report: Report) -> Report: ...
+
+    def request(self, body: Mapping[str, object]) -> tuple[int, Mapping[str, object]]: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass
+class _Peer:
+    """Asking and handing requests over use a connection and a thread each, so that a request never waits for a poll."""
+
+    name: str
+    poll: Client
+    ask: Client
+    poll_thread: ThreadPoolExecutor
+    ask_thread: ThreadPoolExecutor
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    report: Report | None = None
+    answered: float | None = None
+    error: str = ""
+
+
+class Poller:
+    """Implements sparkd.ports.Peers. `client` makes a new client for a node's name."""
+
+    def __init__(self, names: tuple[str, ...], client: Callable[[str], Client], tick: float) -> None:
+        self._peers = {
+            name: _Peer(
+                name,
+                client(name),
+                client(name),
+                ThreadPoolExecutor(1, thread_name_prefix=f"poll-{name}"),
+                ThreadPoolExecutor(1, thread_name_prefix=f"ask-{name}"),
+            )
+            for name in names
+        }
+        self._tick = tick
+        self._own: Report | None = None
+        self._wakes: list[Wake] = []
+
+    def views(self) -> tuple[PeerView, ...]:
+        now = time.monotonic()
+        return tuple(
+            PeerView(p.name, p.report, now - p.answered if p.answered is not None else None, p.error)
+            for p in self._peers.values()
+        )
+
+    def publish(self, report: Report) -> None:
+        self._own = report
+        for peer in self._peers.values():
+            peer.news.set()
+
+    def receive(self, report: Report) -> None:
+        peer = self._peers.get(report.node)
+        if peer is None:
+            return
+        if peer.report is None or peer.report.instance != report.instance:
+            peer.news.set()  # a daemon not asked yet: ask it now
+        else:
+            self._accept(peer, report)
+
+    async def request(self, node: str, body: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
+        peer = self._peers.get(node)
+        if peer is None:
+            raise DoorError(f"{node} is not a peer")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(peer.ask_thread, peer.ask.request, body)
+        except PeerError as error:
+            raise DoorError(f"{node} cannot be asked: {error}") from None
+
+    def subscribe(self, wake: Wake) -> None:
+        self._wakes.append(wake)
+
+    async def run(self) -> None:
+        """Polls until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for peer in self._peers.values():
+                group.create_task(self._follow(peer))
+
+    def close(self) -> None:
+        for peer in self._peers.values():
+            for thread, client in ((peer.poll_thread, peer.poll), (peer.ask_thread, peer.ask)):
+                thread.submit(client.close)
+                # A connect that hangs must not hold the daemon's exit up; its deadline ends it.
+                thread.shutdown(wait=False)
+
+    async def _follow(self, peer: _Peer) -> None:
+        while True:
+            news = peer.news.is_set()
+            peer.news.clear()
+            own = self._own if news else None
+            try:
+                report = await self._in(peer, peer.poll.pull) if own is None else await self._push(peer, own)
+            except PeerError as error:
+                if peer.error != str(error):
+                    peer.error = str(error)
+                    self._wake()
+            else:
+                self._accept(peer, report)
+            try:
+                async with asyncio.timeout(self._tick):
+                    await peer.news.wait()
+            except TimeoutError:
+                pass
+
+    async def _push(self, peer: _Peer, own: Report) -> Report:
+        return await asyncio.get_running_loop().run_in_executor(peer.poll_thread, peer.poll.exchange, own)
+
+    async def _in(self, peer: _Peer, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(peer.poll_thread, call)
+
+    def _accept(self, peer: _Peer, report: Report) -> None:
+        if report.node != peer.name:
+            peer.error = f"the daemon at its address says that it is {report.node}"
+            self._wake()
+            return
+        known = peer.report
+        peer.answered = time.monotonic()
+        recovered = bool(peer.error)
+        peer.error = ""
+        if known is not None and known.instance == report.instance and known.sequence >= report.sequence:
+            if recovered:
+                self._wake()
+            return
+        peer.report = report
+        self._wake()
+
+    def _wake(self) -> None:
+        for wake in self._wakes:
+            wake("peers")
