@@ -1,124 +1,176 @@
-"""Frozen dataclasses of sparkd.core.model to JSON-able values and back: what daemons tell each other, and what the
-state files hold.
+"""The versioned HTTP contract, of operators and of peers, and the state on disk: types, and JSON to types and back.
 
-Nothing is guessed: a number in a string, a truth value as a number or 1.5 as an integer is a WireError. (pydantic 1
-reads all of these silently and pydantic 2 some of them, so that two hosts would read one message differently.)
-A field this version does not know is ignored and one with a default may be missing: neighbouring versions can talk.
+The types are standard frozen dataclasses; sparkd.codec checks what comes in.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import functools
-import math
-import types
-import typing
-from collections.abc import Mapping
+import json
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from sparkd.codec import WireError, decode, encode
+from sparkd.core.model import Attempt, Death, EndState, Finding, HostFacts, Intent, LinkFact, Report, RoceFact
+
+WIRE_VERSION = 1
 T = TypeVar("T")
 
 
-class WireError(ValueError):
-    """The data is not a value of the wanted type. The message names the field, e.g. `deaths[0].rank`."""
+@dataclass(frozen=True)
+class Progress:
+    done: int
+    total: int
 
 
-def encode(value: Any) -> Any:
-    """A dataclass, or a sequence or mapping of them, as dicts, lists and plain values."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {key: encode(item) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [encode(item) for item in value]
-    return value
+@dataclass(frozen=True)
+class RankStatus:
+    rank: int
+    node: str
+    unit: str
+    state: str
+    stage: str | None
+    progress: Progress | None
+    text: str
+    pid: int
 
 
-def decode(cls: type[T], data: Any) -> T:
-    """The value of type `cls` that `encode` made `data` from. Raises WireError."""
-    value: T = _decode(cls, data, "")
-    return value
+@dataclass(frozen=True)
+class PeerStatus:
+    """`age`: seconds since it last answered, null if it never has."""
+
+    node: str
+    age: float | None
+    error: str
+    epoch: int | None
+    version: str | None
 
 
-def _decode(kind: Any, data: Any, where: str) -> Any:
-    origin = typing.get_origin(kind)
-    if kind is Any or kind is object:
-        return data
-    if dataclasses.is_dataclass(kind):
-        return _decode_dataclass(kind, data, where)
-    if origin is typing.Literal:
-        if data not in typing.get_args(kind) or isinstance(data, bool):
-            raise WireError(_wrong(where, "one of " + ", ".join(map(str, typing.get_args(kind))), data))
-        return data
-    if origin in {typing.Union, types.UnionType}:
-        return _decode_optional(kind, data, where)
-    if origin is tuple:
-        return _decode_tuple(kind, data, where)
-    if origin is dict:
-        key_kind, item_kind = typing.get_args(kind)
-        if not isinstance(data, Mapping):
-            raise WireError(_wrong(where, "an object", data))
-        return {
-            _decode(key_kind, key, where): _decode(item_kind, item, f"{where}.{key}" if where else str(key))
-            for key, item in data.items()
-        }
-    return _decode_plain(kind, data, where)
+@dataclass(frozen=True)
+class FabricStatus:
+    """`ends` is null when the host cannot tell."""
+
+    node: str
+    ends: tuple[EndState, ...] | None
 
 
-def _decode_plain(kind: Any, data: Any, where: str) -> Any:
-    if kind is float and isinstance(data, (int, float)) and not isinstance(data, bool):
-        if not math.isfinite(data):
-            raise WireError(_wrong(where, "a finite number", data))
-        return float(data)
-    names = {bool: "true or false", int: "an integer", float: "a number", str: "a string", types.NoneType: "null"}
-    if kind not in names:
-        raise TypeError(f"{where or 'value'}: {kind!r} has no form on the wire")
-    if type(data) is not kind:
-        raise WireError(_wrong(where, names[kind], data))
-    return data
+@dataclass(frozen=True)
+class EngineStatus:
+    name: str
+    api: str
 
 
-def _decode_optional(kind: Any, data: Any, where: str) -> Any:
-    members = [member for member in typing.get_args(kind) if member is not types.NoneType]
-    if len(members) != 1:
-        raise TypeError(f"{where or 'value'}: only a union with None has one reading on the wire")
-    return None if data is None else _decode(members[0], data, where)
+@dataclass(frozen=True)
+class RingStatus:
+    """GET /v1/ring. `node` is who answers; `waits` holds one sentence for each thing the ring waits for."""
+
+    phase: str
+    want: str
+    epoch: int
+    summary: str
+    waits: tuple[str, ...]
+    ranks: tuple[RankStatus, ...]
+    node: str
+    conductor: str
+    cluster: str
+    version: str
+    reason: str
+    by: str
+    findings: tuple[Finding, ...]
+    peers: tuple[PeerStatus, ...]
+    fabric: tuple[FabricStatus, ...]
+    engine: EngineStatus
+    deaths: tuple[Death, ...]
 
 
-def _decode_tuple(kind: Any, data: Any, where: str) -> tuple[Any, ...]:
-    item_kind, *rest = typing.get_args(kind)
-    if rest != [...]:
-        raise TypeError(f"{where or 'value'}: only tuples of one type have a form on the wire")
-    if not isinstance(data, (list, tuple)):
-        raise WireError(_wrong(where, "a list", data))
-    return tuple(_decode(item_kind, item, f"{where}[{index}]") for index, item in enumerate(data))
+@dataclass(frozen=True)
+class Operation:
+    """The answer to a change: where to follow it, and the epoch it made or found in force."""
+
+    operation: str
+    epoch: int
+    want: str
+    summary: str
 
 
-def _decode_dataclass(kind: Any, data: Any, where: str) -> Any:
-    if not isinstance(data, Mapping):
-        raise WireError(_wrong(where, "an object", data))
-    values: dict[str, Any] = {}
-    for name, (field_kind, required) in _fields(kind).items():
-        place = f"{where}.{name}" if where else name
-        if name in data:
-            values[name] = _decode(field_kind, data[name], place)
-        elif required:
-            raise WireError(f"{place}: missing")
-    return kind(**values)
+@dataclass(frozen=True)
+class OperationStatus:
+    """`state`: running, done, failed (the ring is held), or superseded by a later epoch."""
+
+    epoch: int
+    want: str
+    state: str
+    summary: str
 
 
-@functools.cache
-def _fields(kind: Any) -> dict[str, tuple[Any, bool]]:
-    hints = typing.get_type_hints(kind)
-    return {
-        field.name: (
-            hints[field.name],
-            field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING,
-        )
-        for field in dataclasses.fields(kind)
-    }
+@dataclass(frozen=True)
+class Event:
+    """`at`: Unix seconds. `kind`: summary, intent, action, finding or error."""
+
+    id: int
+    at: float
+    node: str
+    kind: str
+    epoch: int
+    phase: str
+    text: str
 
 
-def _wrong(where: str, expected: str, data: Any) -> str:
-    shown = repr(data)
-    return f"{where or 'value'}: expected {expected}, got {shown if len(shown) <= 60 else shown[:57] + '...'}"
+@dataclass(frozen=True)
+class Events:
+    events: tuple[Event, ...]
+    last: int
+
+
+@dataclass(frozen=True)
+class HostStatus:
+    """GET /v1/host: what this host sees of itself. A null source could not be asked; `unknown` says why."""
+
+    node: str
+    rank: int
+    version: str
+    host: HostFacts | None
+    links: tuple[LinkFact, ...] | None
+    roce: tuple[RoceFact, ...] | None
+    report: Report
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PeerRequest:
+    """An operator's request, handed to the conductor. `request`: start, stop or clear; `by`: who asked, and where."""
+
+    request: str
+    by: str
+
+
+@dataclass(frozen=True)
+class SavedIntent:
+    """/var/lib/sparkd/intent.json"""
+
+    version: int
+    intent: Intent
+
+
+@dataclass(frozen=True)
+class SavedAttempt:
+    """/var/lib/sparkd/attempt.json"""
+
+    version: int
+    attempt: Attempt
+
+
+def dumps(value: Any) -> bytes:
+    """A dataclass as compact JSON text."""
+    return json.dumps(encode(value), separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def loads(kind: type[T], body: bytes) -> T:
+    """JSON text as a dataclass of `kind`; raises WireError."""
+    try:
+        data = json.loads(body)
+    except ValueError as error:
+        raise WireError(f"{kind.__name__}: not JSON: {error}") from None
+    return decode(kind, data)
+
+
+__all__ = ["WIRE_VERSION", "WireError", "decode", "dumps", "encode", "loads"]
