@@ -11,6 +11,7 @@ import http.client
 import json
 import ssl
 from collections.abc import Mapping
+from typing import Any
 
 from sparkd import wire
 from sparkd.core.model import Report
@@ -75,7 +76,8 @@ class PeerClient:
     def _once(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         if self._connection.sock is None:
             self._connection.connect()
-            self._connection.sock.settimeout(ANSWER_DEADLINE)
+            sock: Any = self._connection.sock
+            sock.settimeout(ANSWER_DEADLINE)
         headers = {"Content-Type": "application/json"} if body is not None else {}
         self._connection.request(method, path, body, headers)
         response = self._connection.getresponse()

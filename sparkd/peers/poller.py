@@ -6,17 +6,16 @@ Push is a hint, pull is the truth: a pushed report is believed only as the next 
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from sparkd.core.model import PeerView, Report
 from sparkd.peers.client import PeerError
 from sparkd.ports import DoorError, Wake
-
-T = TypeVar("T")
 
 
 class Client(Protocol):
@@ -114,7 +113,8 @@ class Poller:
             peer.news.clear()
             own = self._own if news else None
             try:
-                report = await self._in(peer, peer.poll.pull) if own is None else await self._push(peer, own)
+                call = peer.poll.pull if own is None else functools.partial(peer.poll.exchange, own)
+                report = await asyncio.get_running_loop().run_in_executor(peer.poll_thread, call)
             except PeerError as error:
                 if peer.error != str(error):
                     peer.error = str(error)
@@ -126,12 +126,6 @@ class Poller:
                     await peer.news.wait()
             except TimeoutError:
                 pass
-
-    async def _push(self, peer: _Peer, own: Report) -> Report:
-        return await asyncio.get_running_loop().run_in_executor(peer.poll_thread, peer.poll.exchange, own)
-
-    async def _in(self, peer: _Peer, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(peer.poll_thread, call)
 
     def _accept(self, peer: _Peer, report: Report) -> None:
         if report.node != peer.name:

@@ -1,0 +1,62 @@
+"""What happened, newest last: kept for the API, and one line each in the journal."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import deque
+
+from sparkd.core.model import Finding, Intent, Phase
+from sparkd.ports import Clock
+from sparkd.wire import Event, Events
+
+_KEPT = 500
+_log = logging.getLogger("sparkd")
+
+
+class EventLog:
+    def __init__(self, node: str, clock: Clock) -> None:
+        self._node = node
+        self._clock = clock
+        self._events: deque[Event] = deque(maxlen=_KEPT)
+        self._last = 0
+        self._summary = ""
+        self._findings: dict[tuple[str, str, str], Finding] = {}
+        self._epoch = 0
+        self._phase: Phase = "down"
+
+    def add(self, kind: str, text: str, level: int = logging.INFO) -> None:
+        self._last += 1
+        event = Event(self._last, self._clock.now(), self._node, kind, self._epoch, self._phase, text)
+        self._events.append(event)
+        _log.log(level, "%s", text)
+
+    def at(self, intent: Intent, phase: Phase) -> None:
+        """The epoch and phase that what follows belongs to."""
+        self._epoch, self._phase = intent.epoch, phase
+
+    def summary(self, sentence: str) -> None:
+        """Told when it changes in more than its numbers: a count of seconds is no news."""
+        bare = re.sub(r"\d+(\.\d+)?", "#", sentence)
+        if bare != self._summary:
+            self._summary = bare
+            self.add("summary", sentence)
+
+    def findings(self, found: tuple[Finding, ...]) -> None:
+        """Each finding is told when it appears and when it is gone."""
+        now = {(f.id, f.node, f.subject): f for f in found}
+        for key, finding in now.items():
+            if key not in self._findings:
+                self.add("finding", f"{finding.id}: {finding.sentence}. Fix: {finding.fix}", logging.WARNING)
+        for key, finding in self._findings.items():
+            if key not in now:
+                self.add("finding", f"{finding.id}: {finding.node}: {finding.subject}: put right")
+        self._findings = now
+
+    def error(self, text: str) -> None:
+        self.add("error", text, logging.ERROR)
+
+    def since(self, after: int, limit: int) -> Events:
+        """The newest `limit` events whose id is above `after`, oldest first."""
+        chosen = [event for event in self._events if event.id > after]
+        return Events(tuple(chosen[-limit:]) if limit > 0 else (), self._last)

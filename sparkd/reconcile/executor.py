@@ -1,0 +1,134 @@
+"""Carry a decision's actions out, in order. Each is complete on disk or in the kernel before the next begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from sparkd.core.actions import (
+    Action,
+    AddAddress,
+    AddRoute,
+    Adopt,
+    ApplyFabric,
+    FabricChange,
+    ForgetRank,
+    Record,
+    RemoveAddress,
+    RemoveRoute,
+    SetMtu,
+    SetUp,
+    StartRank,
+    StopRank,
+)
+from sparkd.core.model import Attempt, Intent
+from sparkd.ports import Clock, DoorError, Links, RankFiles, Store, Units
+from sparkd.reconcile.events import EventLog
+
+Environment = Callable[[int, tuple[str, ...]], Mapping[str, str]]
+"""The environment file of this host's rank, from an epoch and the RDMA devices to use."""
+
+
+@dataclass
+class State:
+    """The two things that persist, as last saved."""
+
+    intent: Intent
+    attempt: Attempt | None
+
+
+class Executor:
+    def __init__(
+        self,
+        state: State,
+        *,
+        units: Units,
+        links: Links,
+        store: Store,
+        files: RankFiles,
+        clock: Clock,
+        events: EventLog,
+        environment: Environment,
+    ) -> None:
+        self._state = state
+        self._units = units
+        self._links = links
+        self._store = store
+        self._files = files
+        self._clock = clock
+        self._events = events
+        self._environment = environment
+
+    async def adopt(self, intent: Intent) -> None:
+        await self._store.save_intent(intent)
+        self._state.intent = intent
+        held = ", held" if intent.held else ""
+        self._events.add("intent", f"epoch {intent.epoch}: {intent.want}{held}, by {intent.by}: {intent.reason}")
+
+    async def do(self, action: Action) -> str:
+        """Returns the source that the action changed, or "". Raises DoorError."""
+        match action:
+            case Adopt(intent):
+                await self.adopt(intent)
+                return ""
+            case Record(attempt):
+                await self._record(attempt)
+                return ""
+            case ApplyFabric(changes):
+                self._events.add("action", f"fabric: {', '.join(describe(change) for change in changes)}")
+                await self._links.apply(changes)
+                return "network"
+            case StartRank(attempt, hcas):
+                await self._start(attempt, hcas)
+                return "units"
+            case StopRank(epoch, why):
+                self._events.add("action", f"stopping sparkd-rank@{epoch}.service: {why}")
+                await self._units.stop(epoch)
+                return "units"
+            case ForgetRank(epoch):
+                await self._units.forget(epoch)
+                await self._files.remove(epoch)
+                return "units"
+            case _:
+                assert_never(action)
+
+    async def _record(self, attempt: Attempt) -> None:
+        before = self._state.attempt
+        await self._store.save_attempt(attempt)
+        self._state.attempt = attempt
+        if attempt.ended_at is not None and (before is None or before.ended_at is None):
+            self._events.add("action", f"sparkd-rank@{attempt.epoch}.service has ended: {attempt.sentence}")
+            await self._files.remove(attempt.epoch)
+
+    async def _start(self, attempt: Attempt, hcas: tuple[str, ...]) -> None:
+        await self._store.save_attempt(attempt)
+        self._state.attempt = attempt
+        self._events.add("action", f"starting sparkd-rank@{attempt.epoch}.service")
+        try:
+            await self._files.write(attempt.epoch, self._environment(attempt.epoch, hcas))
+            await self._units.start(attempt.epoch)
+        except (DoorError, ValueError) as error:
+            sentence = f"it could not be started: {error}"
+            await self._record(
+                replace(attempt, ended_at=self._clock.now(), signature="exit:not-started", sentence=sentence)
+            )
+            raise DoorError(f"sparkd-rank@{attempt.epoch}.service could not be started: {error}") from None
+
+
+def describe(change: FabricChange) -> str:
+    match change:
+        case SetUp(device):
+            return f"{device} up"
+        case SetMtu(device, mtu):
+            return f"{device} mtu {mtu}"
+        case AddAddress(device, address, _):
+            return f"+{address} on {device}"
+        case RemoveAddress(device, address):
+            return f"-{address} on {device}"
+        case AddRoute(destination, gateway, device, _):
+            return f"+{destination} via {gateway} on {device}"
+        case RemoveRoute(destination, gateway, device):
+            return f"-{destination} via {gateway} on {device}"
+        case _:
+            assert_never(change)

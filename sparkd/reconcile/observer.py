@@ -1,0 +1,73 @@
+"""Ask every source once, each under its own deadline, and keep the answers until the source has news."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from sparkd.core.model import HostFacts, NetworkFacts, RankUnit, RoceFact, Unknown
+from sparkd.ports import DoorError, Host, Links, Roce, Units
+
+T = TypeVar("T")
+
+SOURCES = ("units", "network", "roce", "host")
+
+
+class Observer:
+    """A source that fails becomes Unknown(why), a fact like any other, and is asked again in the next cycle."""
+
+    def __init__(self, units: Units, links: Links, roce: Roce, host: Host) -> None:
+        self._ask: dict[str, Callable[[], Awaitable[Any]]] = {
+            "units": units.observe,
+            "network": links.observe,
+            "roce": roce.observe,
+            "host": host.observe,
+        }
+        self._known: dict[str, Any] = {name: Unknown("not asked yet") for name in SOURCES}
+        self._stale: set[str] = set(SOURCES)
+
+    def stale(self, source: str) -> None:
+        """The source has news, or may have."""
+        if source in self._ask:
+            self._stale.add(source)
+
+    def all_stale(self) -> None:
+        self._stale.update(SOURCES)
+
+    async def refresh(self) -> None:
+        """Ask the stale sources, side by side."""
+        asked = sorted(self._stale)
+        self._stale.clear()
+        answers = await asyncio.gather(*(self._guarded(self._ask[name]) for name in asked))
+        for name, answer in zip(asked, answers, strict=True):
+            self._known[name] = answer
+            if isinstance(answer, Unknown):
+                self._stale.add(name)
+
+    @staticmethod
+    async def _guarded(ask: Callable[[], Awaitable[T]]) -> T | Unknown:
+        try:
+            return await ask()
+        except DoorError as error:
+            return Unknown(str(error))
+
+    @property
+    def units(self) -> tuple[RankUnit, ...] | Unknown:
+        known: tuple[RankUnit, ...] | Unknown = self._known["units"]
+        return known
+
+    @property
+    def network(self) -> NetworkFacts | Unknown:
+        known: NetworkFacts | Unknown = self._known["network"]
+        return known
+
+    @property
+    def roce(self) -> tuple[RoceFact, ...] | Unknown:
+        known: tuple[RoceFact, ...] | Unknown = self._known["roce"]
+        return known
+
+    @property
+    def host(self) -> HostFacts | Unknown:
+        known: HostFacts | Unknown = self._known["host"]
+        return known

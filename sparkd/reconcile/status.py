@@ -1,0 +1,125 @@
+"""What is told of a cycle: this host's report to its peers, and the ring's status to everyone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sparkd import __version__, wire
+from sparkd.core import links
+from sparkd.core.decide import Decision
+from sparkd.core.model import Finding, Report, Unknown
+from sparkd.core.ranks import RankView
+from sparkd.core.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class Identity:
+    """`instance` is new with each daemon process."""
+
+    instance: str
+    engine: str
+    engine_api: str
+
+
+def report(s: Snapshot, d: Decision, identity: Identity, sequence: int) -> Report:
+    boot_id = "" if isinstance(s.host, Unknown) else s.host.boot_id
+    return Report(
+        node=s.node,
+        instance=identity.instance,
+        sequence=sequence,
+        boot_id=boot_id,
+        version=__version__,
+        wire=wire.WIRE_VERSION,
+        intent=d.intent,
+        attempt=d.attempt,
+        units=None if isinstance(s.units, Unknown) else s.units,
+        ends=None if isinstance(s.network, Unknown) else links.ends(s.plan, s.node, s.network),
+        findings=d.findings,
+        digests=s.digests,
+        unknown=unknowns(s),
+        memory_available_kib=0 if isinstance(s.host, Unknown) else s.host.memory_available_kib,
+    )
+
+
+def unknowns(s: Snapshot) -> tuple[str, ...]:
+    return tuple(fact.why for fact in (s.units, s.network, s.roce, s.host) if isinstance(fact, Unknown))
+
+
+def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
+    cluster = s.plan.cluster
+    return wire.RingStatus(
+        phase=d.phase,
+        want=d.intent.want,
+        epoch=d.intent.epoch,
+        summary=d.summary,
+        waits=d.waits,
+        ranks=tuple(_rank(view) for view in d.ranks),
+        node=s.node,
+        conductor=cluster.conductor.name,
+        cluster=cluster.name,
+        version=__version__,
+        reason=d.intent.reason,
+        by=d.intent.by,
+        findings=_findings(s, d),
+        peers=tuple(
+            wire.PeerStatus(
+                node=peer.name,
+                age=None if peer.age is None else round(peer.age, 1),
+                error=peer.error,
+                epoch=peer.report.intent.epoch if peer.report else None,
+                version=peer.report.version if peer.report else None,
+            )
+            for peer in s.peers
+        ),
+        fabric=_fabric(s),
+        engine=wire.EngineStatus(identity.engine, identity.engine_api),
+        deaths=d.intent.deaths,
+    )
+
+
+def _rank(view: RankView) -> wire.RankStatus:
+    progress = None
+    if view.done is not None and view.total is not None:
+        progress = wire.Progress(view.done, view.total)
+    return wire.RankStatus(view.rank, view.node, view.unit, view.condition, view.stage, progress, view.text, view.pid)
+
+
+def _findings(s: Snapshot, d: Decision) -> tuple[Finding, ...]:
+    theirs = [finding for peer in s.peers if peer.report is not None for finding in peer.report.findings]
+    return (*d.findings, *theirs)
+
+
+def _fabric(s: Snapshot) -> tuple[wire.FabricStatus, ...]:
+    states = []
+    for node in s.plan.cluster.nodes:
+        if node.name == s.node:
+            ends = None if isinstance(s.network, Unknown) else links.ends(s.plan, s.node, s.network)
+        else:
+            ends = next((p.report.ends for p in s.peers if p.name == node.name and p.report is not None), None)
+        states.append(wire.FabricStatus(node.name, ends))
+    return tuple(states)
+
+
+def host(s: Snapshot, own: Report) -> wire.HostStatus:
+    return wire.HostStatus(
+        node=s.node,
+        rank=s.rank,
+        version=__version__,
+        host=None if isinstance(s.host, Unknown) else s.host,
+        links=None if isinstance(s.network, Unknown) else s.network.links,
+        roce=None if isinstance(s.roce, Unknown) else s.roce,
+        report=own,
+        unknown=unknowns(s),
+    )
+
+
+def operation(epoch: int, s: Snapshot, d: Decision) -> wire.OperationStatus | None:
+    """How the operation of `epoch` stands; None for an epoch that never was."""
+    now = d.intent
+    if not 0 < epoch <= now.epoch:
+        return None
+    if epoch < now.epoch:
+        return wire.OperationStatus(epoch, "", "superseded", f"epoch {now.epoch} is in force: {d.summary}")
+    done = d.phase == "ready" if now.want == "up" else d.phase == "down"
+    state = "failed" if now.held else "done" if done else "running"
+    return wire.OperationStatus(epoch, now.want, state, d.summary)
