@@ -1,0 +1,150 @@
+"""Command line of the lab."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from tests.lab import hosts
+from tests.lab.control import Lab
+from tests.lab.layout import DOMAINS, MANAGEMENT_DEVICE, NODES, OUTSIDE, links
+from tests.lab.shell import LabError, environment
+
+EPILOG = f"""Nodes are {", ".join(NODES)}; exec also knows "{OUTSIDE}", a stranger on the management network.
+A node that reboots (`lab exec spark2 -- systemctl reboot`) comes back by itself; one that powers off stays off.
+SPARKD_LAB_DIR is where a lab lives (a second directory is a second lab), SPARKD_LAB_CACHE where the base image is
+kept, SPARKD_LAB_INSTALL=1 lets `up` install what the machine lacks."""
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="lab", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    up = commands.add_parser("up", help="boot three nodes, install the package, start sparkd")
+    up.add_argument("--engine", choices=["probe"], default="probe", help="what the ring runs (default: probe)")
+    up.add_argument("--deb", type=Path, help="the package (default: the newest build/deb/sparkd_*.deb)")
+    up.add_argument("--bare", action="store_true", help="stop after the boot, with nothing installed")
+    commands.add_parser("down", help="remove the lab, also what is left of one that was killed")
+    status = commands.add_parser("status", help="say what is up")
+    status.add_argument("--json", action="store_true")
+    execute = commands.add_parser("exec", help="run a command on a node: exec NODE -- COMMAND...")
+    execute.add_argument("node", choices=[*NODES, OUTSIDE])
+    execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND...")
+    for name, what in (("cable", "plug the cable of a cage in again"), ("unplug", "pull the cable of a cage")):
+        command = commands.add_parser(name, help=what)
+        command.add_argument("node", choices=NODES)
+        command.add_argument("port", type=int, choices=[0, 1])
+        command.add_argument("--domain", choices=DOMAINS, help="only this PCI domain's link (default: both)")
+    for name, what in (
+        ("power-cut", "take a node's power"),
+        ("power-on", "give a node power and wait for its boot"),
+        ("reboot", "reboot a node and wait for it"),
+        ("mgmt-cut", f"pull a node's management cable ({MANAGEMENT_DEVICE})"),
+        ("mgmt-restore", "plug it in again"),
+    ):
+        commands.add_parser(name, help=what).add_argument("node", choices=NODES)
+    logs = commands.add_parser("logs", help="journal of sparkd on a node; further words go to journalctl")
+    logs.add_argument("node", choices=NODES)
+    logs.add_argument("argv", nargs=argparse.REMAINDER, metavar="[-- OPTIONS...]")
+    supervise = commands.add_parser("supervise")
+    supervise.add_argument("node", choices=NODES)
+    return top
+
+
+def main(argv: list[str]) -> int:
+    """Run one command. Returns its exit status: 1 for an error of the lab, 130 if interrupted."""
+    options = parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return _dispatch(Lab(), options)
+    except LabError as error:
+        print(f"lab: {error}".replace("lab: lab:", "lab:"), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("lab: interrupted", file=sys.stderr)
+        return 130
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    """SIGTERM ends `up` as Ctrl-C does: what it has begun is removed."""
+    raise KeyboardInterrupt
+
+
+def _dispatch(lab: Lab, options: argparse.Namespace) -> int:
+    match options.command:
+        case "up":
+            _up(lab, options)
+        case "down":
+            lab.down()
+        case "status":
+            _status(lab, as_json=options.json)
+        case "exec":
+            _become(lab, options.node, _words(options.argv))
+        case "logs":
+            _become(lab, options.node, ["journalctl", "--no-pager", "-u", "sparkd", *_words(options.argv)])
+        case "supervise":
+            return hosts.supervise(lab.places, options.node)
+        case "cable" | "unplug":
+            act = lab.cable if options.command == "cable" else lab.unplug
+            act(options.node, options.port, options.domain)
+        case _:
+            of_a_node = {
+                "power-cut": lab.power_cut,
+                "power-on": lab.power_on,
+                "reboot": lab.reboot,
+                "mgmt-cut": lab.mgmt_cut,
+                "mgmt-restore": lab.mgmt_restore,
+            }
+            of_a_node[options.command](options.node)
+    return 0
+
+
+def _words(given: list[str]) -> list[str]:
+    """The words after the `--` that may stand in front of them."""
+    return given[1:] if given[:1] == ["--"] else given
+
+
+def _up(lab: Lab, options: argparse.Namespace) -> None:
+    begin = time.monotonic()
+
+    def say(what: str) -> None:
+        print(f"[{time.monotonic() - begin:5.1f} s] {what}", flush=True)
+
+    lab.up(deb=options.deb, bare=options.bare, engine=options.engine, say=say)
+    say(f"up; try: {sys.argv[0]} exec {NODES[0]} -- {'ip -br address' if options.bare else 'sparkctl status'}")
+
+
+def _become(lab: Lab, node: str, argv: list[str]) -> None:
+    """Become the command, so that its terminal, signals and exit status are the caller's own."""
+    if not argv:
+        raise LabError(f"{node}: exec: no command given")
+    command = lab.command(node, *argv)
+    os.execvpe(command[0], command, environment())
+
+
+def _status(lab: Lab, *, as_json: bool) -> None:
+    facts = lab.status()
+    if as_json:
+        print(json.dumps(facts, indent=2))
+        return
+    print(f"lab {facts['id']} in {facts['directory']}: {'up' if facts['up'] else 'not up'}")
+    nodes = facts["nodes"]
+    assert isinstance(nodes, dict)
+    for node, state in nodes.items():
+        print(f"  {node}: " + ", ".join(f"{key} {value}" for key, value in state.items() if value))
+    unplugged, cut = facts["unplugged"], facts["management_cut"]
+    assert isinstance(unplugged, list)
+    assert isinstance(cut, list)
+    for link in links():
+        if link.key in unplugged:
+            ends = " - ".join(f"{end.node} port {end.port}" for end in link.ends)
+            print(f"  unplugged: {ends}, domain {link.a.domain}")
+    for node in cut:
+        print(f"  management cable pulled: {node}")

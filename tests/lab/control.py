@@ -1,0 +1,230 @@
+"""The lab as an object: what tests and the command line use."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tests.lab import base, cgroups, hosts, install, wires
+from tests.lab.layout import DOMAINS, NODES, OUTSIDE, PORTS, Link, Places, links_at, places
+from tests.lab.shell import LabError, locked, replace, run
+
+Say = Callable[[str], None]
+
+
+class Lab:
+    """Three hosts, their cables and their management network, kept in one directory of this machine."""
+
+    def __init__(self, directory: Path | None = None) -> None:
+        self.places: Places = places(directory)
+
+    # Life of the lab
+
+    def up(self, deb: Path | None = None, *, bare: bool = False, engine: str = "probe", say: Say | None = None) -> None:
+        """Boot three hosts and, unless `bare`, install the package `deb`, make them a cluster and start sparkd.
+
+        What an interrupted lab left in the same directory is removed first; a failed or interrupted `up` removes
+        itself. `say` gets a line per step. Raises LabError; in particular if a lab is up here.
+        """
+        base.require_tools()
+        package = None if bare else install.check(deb)
+        with self._exclusive():
+            if self.is_up():
+                raise LabError(f"lab: up: a lab is up in {self.places.directory}; `lab down` ends it")
+            self._clear()
+            try:
+                self._up(package, engine, say or _silent)
+            except BaseException:
+                self._clear()
+                raise
+
+    def _up(self, package: Path | None, engine: str, say: Say) -> None:
+        self.places.directory.mkdir(mode=0o700, parents=True)
+        self._note(phase="starting")
+        say("base root file system")
+        tree = base.make(self.places.cache)
+        say("network")
+        wires.create(self.places)
+        say(f"booting {', '.join(NODES)}")
+        self.each(lambda node: hosts.prepare(self.places, node, tree))
+        self.each(lambda node: hosts.start(self.places, node))
+        self.each(lambda node: hosts.wait_booted(self.places, node))
+        if package is not None:
+            install.everywhere(self, package, engine, say)
+        self._note(phase="up")
+
+    def down(self) -> None:
+        """End the hosts and remove everything of the lab; nothing happens if there is none."""
+        with self._exclusive():
+            self._clear()
+
+    def is_up(self) -> bool:
+        """Whether an `up` was completed here and every host is running or was switched off on purpose."""
+        try:
+            phase = json.loads(self.places.state.read_text())["phase"]
+        except (FileNotFoundError, ValueError):
+            return False
+        powered = wires.read(self.places).powered
+        return phase == "up" and all(hosts.supervisor(self.places, node) for node in powered)
+
+    def _exclusive(self) -> contextlib.AbstractContextManager[None]:
+        busy = f"lab: another lab command is at work on {self.places.directory}"
+        return locked(self.places.lock, wait=False, busy=busy, remove=True)
+
+    def _note(self, **facts: str) -> None:
+        replace(self.places.state, json.dumps(facts))
+
+    def _clear(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.places.state.unlink()
+        for node in NODES:
+            hosts.stop_supervisor(self.places, node)
+        cgroups.kill(self.places.prefix)
+        wires.destroy(self.places)
+        cgroups.remove(self.places.prefix)
+        for node in NODES:
+            hosts.discard(self.places, node)
+        if self.places.directory.exists():
+            shutil.rmtree(self.places.directory)
+
+    # The hosts
+
+    def command(self, node: str, *argv: str) -> list[str]:
+        """The machine's own command that runs `argv` on a node (or "outside"), as root and with full capabilities.
+
+        Raises LabError if there is no such node or it is not running.
+        """
+        if node == OUTSIDE:
+            if not wires.exists(self.places.wires_netns):
+                raise LabError(f"{OUTSIDE}: exec: no lab is up in {self.places.directory}")
+            return ["ip", "netns", "exec", self.places.wires_netns, *argv]
+        return hosts.inside(self.places, _node(node), argv)
+
+    def exec(
+        self, node: str, *argv: str, check: bool = True, timeout: float | None = 60, input: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command on a node, or on "outside", a machine of the management network without a certificate.
+
+        `timeout` is in seconds. Raises LabError if the node is not running, the command outlives its time, or
+        (with `check`) exits other than 0.
+        """
+        step = " ".join(argv)
+        return run(self.command(node, *argv), step=step, node=node, check=check, timeout=timeout, stdin=input)
+
+    def power_cut(self, node: str) -> None:
+        """Take the power from a node: nothing on it ends in order, its peers lose their carrier, its disk stays.
+
+        What was written but not yet synced is not lost, unlike on a real machine. A node without power stays so.
+        """
+        self._require_wires()
+        hosts.cut_power(self.places, _node(node))
+
+    def power_on(self, node: str, *, wait: bool = True) -> None:
+        """Give a node power and, with `wait`, wait until it is booted. Raises LabError if it has power."""
+        self._require_wires()
+        hosts.start(self.places, _node(node))
+        if wait:
+            hosts.wait_booted(self.places, node)
+
+    def reboot(self, node: str, *, wait: bool = True) -> None:
+        """Reboot a node in order, as `systemctl reboot` typed on it does, and wait until it is booted again."""
+        before = hosts.init(self.places, _node(node))
+        self.exec(node, "systemctl", "reboot", check=False)
+        if wait:
+            hosts.wait_booted(self.places, node, after=before)
+
+    def wait_booted(self, node: str) -> None:
+        """Wait until a node that has power is booted. Raises LabError if it does not come up."""
+        hosts.wait_booted(self.places, _node(node))
+
+    def each(self, do: Callable[[str], object]) -> None:
+        """Do something for the three nodes at the same time; raises the first error once all have ended."""
+        with ThreadPoolExecutor(len(NODES)) as pool:
+            for future in [pool.submit(do, node) for node in NODES]:
+                future.result()
+
+    # The cables
+
+    def unplug(self, node: str, port: int, domain: str | None = None) -> None:
+        """Pull the cable in a cage (port 0 or 1): both its ends lose their carrier, in both PCI domains or in one."""
+        self._require_wires()
+        wires.change(self.places, unplug=_cable(node, port, domain))
+
+    def cable(self, node: str, port: int, domain: str | None = None) -> None:
+        """Plug the cable of a cage in again."""
+        self._require_wires()
+        wires.change(self.places, plug=_cable(node, port, domain))
+
+    def mgmt_cut(self, node: str) -> None:
+        """Pull a node's management cable."""
+        self._require_wires()
+        wires.change(self.places, cut=[_node(node)])
+
+    def mgmt_restore(self, node: str) -> None:
+        self._require_wires()
+        wires.change(self.places, restore=[_node(node)])
+
+    def _require_wires(self) -> None:
+        if not wires.exists(self.places.wires_netns):
+            raise LabError(f"lab: no lab is up in {self.places.directory}; `lab up` makes one")
+
+    # What there is to see
+
+    def status(self) -> dict[str, object]:
+        """Facts for people and scripts: whether the lab is up, each node's state, each cable that is unplugged."""
+        condition = wires.read(self.places)
+        return {
+            "up": self.is_up(),
+            "id": self.places.id,
+            "directory": str(self.places.directory),
+            "nodes": {node: self._node_status(node) for node in NODES},
+            "unplugged": sorted(condition.unplugged),
+            "management_cut": sorted(condition.management_cut),
+        }
+
+    def _node_status(self, node: str) -> dict[str, str]:
+        if not hosts.supervisor(self.places, node):
+            return {"power": "off"}
+        if not hosts.init(self.places, node):
+            return {"power": "on", "system": "booting"}
+        system = self.exec(node, "systemctl", "is-system-running", check=False).stdout.strip()
+        daemon = self.exec(node, "systemctl", "show", "sparkd", "-P", "ActiveState,StatusText", check=False)
+        return {"power": "on", "system": system, "sparkd": " ".join(daemon.stdout.split())}
+
+    def journal(self, node: str, *patterns: str) -> str:
+        """The journal of units (glob patterns; without any, the whole journal), with microseconds."""
+        units = [f"--unit={pattern}" for pattern in patterns]
+        return self.exec(node, "journalctl", "--no-pager", "--output=short-precise", *units).stdout
+
+    def dump_logs(self, directory: Path) -> None:
+        """Write what a failure is understood from: journals of sparkd and the ranks, and each host's console."""
+        directory.mkdir(parents=True, exist_ok=True)
+        for node in NODES:
+            console = self.places.node(node) / "console.log"
+            if console.is_file():
+                shutil.copyfile(console, directory / f"{node}.console.log")
+            with contextlib.suppress(LabError):
+                text = self.journal(node, "sparkd.service", "sparkd-rank@*")
+                (directory / f"{node}.sparkd.log").write_text(text)
+                (directory / f"{node}.journal.log").write_text(self.journal(node))
+
+
+def _silent(_what: str) -> None:
+    """What `up` says goes nowhere."""
+
+
+def _node(name: str) -> str:
+    if name not in NODES:
+        raise LabError(f"lab: there is no node {name}; nodes are {', '.join(NODES)}")
+    return name
+
+
+def _cable(node: str, port: int, domain: str | None) -> tuple[Link, ...]:
+    if port not in PORTS or domain not in (None, *DOMAINS):
+        raise LabError(f"{node}: cable: port is 0 or 1 and domain 0000 or 0002, not {port} and {domain}")
+    return links_at(_node(node), port, domain)

@@ -1,0 +1,90 @@
+"""From three bare hosts to a cluster: the package, the certificates, the configuration, the daemon."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.lab.layout import MANAGEMENT_DEVICE, NODES, address
+from tests.lab.shell import LabError
+
+if TYPE_CHECKING:
+    from tests.lab.control import Lab
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ACTIVE_SECONDS = 30.0
+CLUSTER = "/root/cluster"
+
+
+def newest_deb(directory: Path = REPOSITORY / "build/deb") -> Path | None:
+    """The package built last, if there is one."""
+    return max(directory.glob("sparkd_*.deb"), key=lambda path: path.stat().st_mtime, default=None)
+
+
+def check(deb: Path | None) -> Path:
+    """The package to install. Raises LabError if it is not there."""
+    chosen = deb or newest_deb()
+    if chosen is None:
+        raise LabError("lab: install: no package in build/deb; `make deb` builds it (or give --deb PATH, or --bare)")
+    if not chosen.is_file():
+        raise LabError(f"lab: install: {chosen}: no such file")
+    return chosen
+
+
+def cluster_toml(engine: str) -> str:
+    """The description `sparkctl cluster create` is given."""
+    text = (
+        '[cluster]\nname = "lab"\nbase_range = "10.77.0.0/21"\n'
+        f'management_interface = "{MANAGEMENT_DEVICE}"\n'
+    )
+    for rank, node in enumerate(NODES):
+        text += f'\n[[cluster.node]]\nname = "{node}"\nrank = {rank}\naddress = "{address(node)}"\n'
+    return text + f'\n[engine]\nname = "{engine}"\n'
+
+
+def everywhere(lab: Lab, package: Path, engine: str, say: Callable[[str], None]) -> None:
+    """Install the package on each host with apt, make them a cluster and start sparkd.
+
+    Raises LabError naming the node and the step; a daemon that does not become active is reported with its journal.
+    """
+    say(f"installing {package.name}")
+    lab.each(lambda node: _install(lab, node, package))
+    say("making a cluster of them")
+    first = NODES[0]
+    (lab.places.root(first) / "root/cluster.toml").write_text(cluster_toml(engine))
+    lab.exec(first, "sparkctl", "cluster", "create", "/root/cluster.toml", "--out", CLUSTER)
+    made = lab.places.root(first) / CLUSTER.lstrip("/")
+    for node in NODES:
+        if not (made / node).is_dir():
+            raise LabError(f"{first}: sparkctl cluster create: it made no {CLUSTER}/{node}")
+        if node != first:
+            # An administrator would use scp; the directory holds the node's keys and keeps its modes.
+            shutil.copytree(made / node, lab.places.root(node) / CLUSTER.lstrip("/") / node)
+    say("starting sparkd")
+    lab.each(lambda node: _configure(lab, node))
+
+
+def _install(lab: Lab, node: str, package: Path) -> None:
+    # Not below /root: apt's own user could not read it there.
+    shutil.copyfile(package, lab.places.root(node) / "var/cache" / package.name)
+    apt = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "--no-install-recommends")
+    lab.exec(node, *apt, f"/var/cache/{package.name}", timeout=120)
+
+
+def _configure(lab: Lab, node: str) -> None:
+    lab.exec(node, "sparkctl", "cluster", "install", f"{CLUSTER}/{node}")
+    started = lab.exec(node, "systemctl", "enable", "--now", "sparkd", check=False)
+    end = time.monotonic() + ACTIVE_SECONDS
+    state = ""
+    while time.monotonic() < end:
+        state = lab.exec(node, "systemctl", "show", "sparkd", "-P", "ActiveState").stdout.strip()
+        if state == "active":
+            return
+        if state == "failed" or started.returncode:
+            break
+        time.sleep(0.05)
+    story = lab.exec(node, "journalctl", "-u", "sparkd", "-n", "15", "-o", "cat", "--no-pager").stdout
+    raise LabError(f"{node}: start sparkd: {started.stderr.strip() or f'it is {state}'}\n{story.rstrip()}")
