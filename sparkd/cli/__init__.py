@@ -1,0 +1,1 @@
+"""sparkctl, the operator's command. The daemon never imports it."""

@@ -1,0 +1,163 @@
+"""The checks of each key of sparkd.toml."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Address
+
+from ring_mesh import Cluster, ClusterError, parse_cluster
+from ring_mesh.cluster import shown, unknown_keys
+from sparkd.config.files import Document
+from sparkd.config.settings import Engine, Listen, Problem
+from sparkd.core.snapshot import Policy
+
+ENGINES = ("probe",)
+
+_TABLES: dict[str, tuple[str, ...]] = {
+    "node": ("name",),
+    "cluster": (),  # its keys are known to ring_mesh
+    "engine": ("name", "rendezvous_port", "api"),
+    "listen": ("operator", "peer_port"),
+    "recovery": ("backoff_seconds", "backoff_max_seconds", "restarts", "window_minutes", "stop_deadline_seconds"),
+    "peers": ("fresh_seconds", "tick_seconds"),
+}
+
+
+class Checker:
+    """Takes values out of a document. A value that cannot be used is added to `problems`, and the default returned."""
+
+    def __init__(self, document: Document) -> None:
+        self.problems: list[Problem] = []
+        self._document = document
+        self._faulty: set[str] = set()
+        for problem in unknown_keys("", document.tables, tuple(_TABLES)):
+            self.add(problem.key, problem.found, problem.expected)
+        for name, known in _TABLES.items():
+            table = document.tables.get(name, {})
+            if not isinstance(table, dict):
+                self.add(name, shown(table), f"one [{name}] table")
+            elif known:
+                for problem in unknown_keys(name, table, known):
+                    self.add(problem.key, problem.found, problem.expected)
+
+    def add(self, key: str, found: str, expected: str) -> None:
+        self._faulty.add(key)
+        self.problems.append(Problem(self._document.source(key), key, found, expected))
+
+    def node(self) -> str | None:
+        """`node.name`, not yet compared with the cluster; None if it cannot be used."""
+        return self._text("node.name", "the name of one of [[cluster.node]]")
+
+    def cluster(self) -> Cluster | None:
+        table = self._document.tables.get("cluster")
+        if table is None:
+            self.add("cluster", "nothing", "a [cluster] table")
+        if not isinstance(table, dict):
+            return None
+        try:
+            return parse_cluster(table)
+        except ClusterError as error:
+            for problem in error.problems:
+                self.add(problem.key, problem.found, problem.expected)
+            return None
+
+    def engine_and_listen(self) -> tuple[Engine, Listen]:
+        """`[engine]` and `[listen]`, whose four ports differ."""
+        expected = f"one of {', '.join(ENGINES)}"
+        name = self._text("engine.name", expected, Engine.name) or Engine.name
+        if name not in ENGINES:
+            self.add("engine.name", shown(name), expected)
+        engine = Engine(
+            name,
+            self._integer("engine.rendezvous_port", Engine.rendezvous_port, 1024, 65535),
+            self._loopback("engine.api", Engine.api),
+        )
+        listen = Listen(
+            self._loopback("listen.operator", Listen.operator),
+            self._integer("listen.peer_port", Listen.peer_port, 1024, 65535),
+        )
+        taken: dict[int, str] = {}
+        for key, port in (
+            ("listen.peer_port", listen.peer_port),
+            ("listen.operator", int(listen.operator.rpartition(":")[2])),
+            ("engine.rendezvous_port", engine.rendezvous_port),
+            ("engine.api", int(engine.api.rpartition(":")[2])),
+        ):
+            if key in self._faulty:
+                continue
+            if port in taken:
+                self.add(key, f"port {port}, as in {taken[port]}", "a port that nothing else here uses")
+            taken.setdefault(port, key)
+        return engine, listen
+
+    def policy_and_tick(self) -> tuple[Policy, float]:
+        """`[recovery]` and `[peers]`; the tick in seconds."""
+        # The unit's watchdog wants a finished cycle within 30 s, so that a tick has to leave room for a slow one.
+        tick = self._number("peers.tick_seconds", 5, 0.5, 10)
+        policy = Policy(
+            backoff=self._number("recovery.backoff_seconds", Policy.backoff, 0, 3600),
+            backoff_max=self._number("recovery.backoff_max_seconds", Policy.backoff_max, 0, 86400),
+            restarts=self._integer("recovery.restarts", Policy.restarts, 0, 100),
+            window=60 * self._number("recovery.window_minutes", Policy.window / 60, 1, 10080),
+            peer_fresh=self._number("peers.fresh_seconds", Policy.peer_fresh, 1, 300),
+            stop_deadline=self._number("recovery.stop_deadline_seconds", Policy.stop_deadline, 1, 600),
+        )
+        self._at_least("recovery.backoff_max_seconds", policy.backoff_max, "backoff_seconds", policy.backoff)
+        self._at_least("peers.fresh_seconds", policy.peer_fresh, "twice tick_seconds", 2 * tick)
+        return policy, tick
+
+    def _value(self, key: str) -> object | None:
+        table, _, name = key.partition(".")
+        values = self._document.tables.get(table)
+        return values.get(name) if isinstance(values, dict) else None
+
+    def _text(self, key: str, expected: str, default: str | None = None) -> str | None:
+        value = self._value(key)
+        if isinstance(value, str) and value:
+            return value
+        if value is not None:
+            self.add(key, shown(value), expected)
+        elif default is None and key.partition(".")[0] not in self._faulty:
+            self.add(key, "nothing", expected)
+        return default
+
+    def _number(self, key: str, default: float, low: float, high: float) -> float:
+        value = self._value(key)
+        if value is None:
+            return default
+        # To Python true is an int. TOML's `inf` and `nan` fail the comparison.
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high:
+            return float(value)
+        self.add(key, shown(value), f"a number from {low:g} to {high:g}")
+        return default
+
+    def _integer(self, key: str, default: int, low: int, high: int) -> int:
+        value = self._value(key)
+        if value is None:
+            return default
+        if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+            return value
+        self.add(key, shown(value), f"an integer from {low} to {high}")
+        return default
+
+    def _loopback(self, key: str, default: str) -> str:
+        expected = f'ADDRESS:PORT, such as "{default}"'
+        value = self._text(key, expected, default) or default
+        match = re.fullmatch(r"(.*):([1-9][0-9]{0,4})", value, re.ASCII)
+        try:
+            address = IPv4Address(match[1] if match else "")
+        except ValueError:
+            self.add(key, shown(value), expected)
+            return default
+        if match is None or int(match[2]) > 65535:
+            self.add(key, shown(value), f"{expected}, with a port up to 65535")
+            return default
+        if not address.is_loopback:
+            self.add(key, shown(value), f'"127.0.0.1:{match[2]}" (remote listening needs TLS, not available yet)')
+            return default
+        return value
+
+    def _at_least(self, key: str, value: float, name: str, low: float) -> None:
+        table = key.partition(".")[0]
+        if value < low and not any(faulty.startswith(f"{table}.") for faulty in self._faulty):
+            self.add(key, f"{value:g}", f"at least {name}, {low:g}")

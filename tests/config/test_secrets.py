@@ -1,0 +1,105 @@
+"""Token, cluster key and certificates: what load says of each that cannot be used."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
+
+import pytest
+
+from sparkd.cli.certificates import Pair, issue, make_ca
+from tests.config.etc import Etc
+
+HERE = "made by `sparkctl cluster create` and put here by `sparkctl cluster install`"
+NOW = datetime.now(UTC)
+OWN = IPv4Address("192.168.77.1")
+
+
+def test_no_token_is_allowed(etc: Etc) -> None:
+    (etc.folder / "token").unlink()
+    assert etc.load().token is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("token", "", "an empty file"),
+        ("token", "fifteen-letters", "15 characters"),
+        ("token", "two words of a token\n", "20 characters"),
+        ("token", b"\xc3\xa4" * 20, "bytes that are not ASCII"),
+        ("cluster.key", "ab" * 31, "62 characters"),
+        ("cluster.key", "xy" * 32, "64 characters"),
+    ],
+)
+def test_secrets_of_the_wrong_form(etc: Etc, name: str, text: str | bytes, found: str) -> None:
+    path = etc.write(name, text)
+    (problem,) = etc.problems()
+    assert (problem.file, problem.key, problem.found) == (str(path), "file", found)
+    assert HERE in problem.expected
+
+
+@pytest.mark.parametrize("name", ["cluster.key", "tls/ca.crt", "tls/node.crt", "tls/node.key"])
+def test_missing_files(etc: Etc, name: str) -> None:
+    (etc.folder / name).unlink()
+    (problem,) = etc.problems()
+    assert (problem.file, problem.key, problem.found) == (str(etc.folder / name), "file", "nothing")
+    assert HERE in problem.expected
+
+
+@pytest.mark.parametrize("name", ["token", "cluster.key", "tls/node.key"])
+def test_secrets_open_to_everyone(etc: Etc, name: str) -> None:
+    path = etc.folder / name
+    path.chmod(0o644)
+    assert [str(problem) for problem in etc.problems()] == [
+        f"{path}: file: found mode 0644, open to every user, expected mode 0640: chmod 0640 {path}"
+    ]
+
+
+def test_a_directory_instead_of_a_file(etc: Etc) -> None:
+    (etc.folder / "token").unlink()
+    (etc.folder / "token").mkdir()
+    (problem,) = etc.problems()
+    assert (problem.found, problem.file) == ("is a directory", str(etc.folder / "token"))
+
+
+def test_the_certificate_of_another_node(etc: Etc, ca: Pair) -> None:
+    other = issue(ca, "spark2", IPv4Address("192.168.77.2"), NOW)
+    etc.write("tls/node.crt", other.certificate)
+    etc.write("tls/node.key", other.key)
+    assert [str(problem) for problem in etc.problems()] == [
+        f"{etc.folder}/tls/node.crt: file: found one for 192.168.77.2, spark2, "
+        f"expected the certificate of spark1 at 192.168.77.1, {HERE}"
+    ]
+
+
+def test_the_key_of_another_certificate(etc: Etc, ca: Pair) -> None:
+    etc.write("tls/node.key", issue(ca, "spark1", OWN, NOW).key)
+    (problem,) = etc.problems()
+    assert (problem.file, problem.found) == (str(etc.folder / "tls/node.crt"), "one that is not node.key's")
+
+
+def test_the_certificate_of_another_cluster(etc: Etc) -> None:
+    foreign = issue(make_ca("lab", NOW), "spark1", OWN, NOW)
+    etc.write("tls/node.crt", foreign.certificate)
+    etc.write("tls/node.key", foreign.key)
+    (problem,) = etc.problems()
+    assert problem.file == str(etc.folder / "tls/node.crt")
+    assert problem.found.startswith("one that ca.crt does not prove (")
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "node.crt", "node.key"])
+def test_files_that_are_no_pem(etc: Etc, name: str) -> None:
+    etc.write(f"tls/{name}", "nonsense\n")
+    (problem,) = etc.problems()
+    assert problem.file == str(etc.folder / "tls" / ("ca.crt" if name == "ca.crt" else "node.crt"))
+    assert problem.found.startswith("none (")
+
+
+def test_an_expired_certificate_does_not_keep_the_daemon_from_starting(etc: Etc) -> None:
+    past = NOW - timedelta(days=1000)
+    ca = make_ca("lab", past)
+    expired = issue(ca, "spark1", OWN, past)
+    etc.write("tls/ca.crt", ca.certificate)
+    etc.write("tls/node.crt", expired.certificate)
+    etc.write("tls/node.key", expired.key)
+    assert etc.load().node == "spark1"
