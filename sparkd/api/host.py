@@ -1,0 +1,36 @@
+"""/v1/host, /livez, /readyz, /metrics: this host and this daemon."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import PlainTextResponse, Response
+
+from sparkd import wire
+from sparkd.api.ring import json
+from sparkd.reconcile.loop import Loop
+from sparkd.reconcile.metrics import Metrics
+
+
+def router(loop: Loop, metrics: Metrics) -> APIRouter:
+    api = APIRouter()
+
+    @api.get("/v1/host", response_model=wire.HostStatus, summary="This host, as it sees itself")
+    async def get_host() -> Response:
+        return json(loop.host())
+
+    @api.get("/livez", response_class=PlainTextResponse, summary="200 while the daemon's cycle runs")
+    async def livez() -> PlainTextResponse:
+        loop.ring()
+        return PlainTextResponse("ok\n")
+
+    @api.get("/readyz", response_class=PlainTextResponse, responses={503: {"description": "The ring does not serve"}})
+    async def readyz() -> PlainTextResponse:
+        """200 while the ring serves, for a load balancer; the body is the ring's sentence either way."""
+        ring = loop.ring()
+        return PlainTextResponse(ring.summary + "\n", 200 if ring.phase in ("ready", "degraded") else 503)
+
+    @api.get("/metrics", response_class=PlainTextResponse)
+    async def get_metrics() -> Response:
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return api

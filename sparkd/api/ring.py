@@ -1,0 +1,87 @@
+"""/v1/ring, /v1/operations, /v1/plan, /v1/events: what the ring is and does, and changing it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import JSONResponse, Response
+
+from sparkd import wire
+from sparkd.api.problems import MEDIA_TYPE
+from sparkd.core.intent import Request as Change
+from sparkd.reconcile.loop import Forwarded, Loop, Refusal
+
+PROBLEM: dict[int | str, dict[str, Any]] = {
+    code: {"description": text, "content": {MEDIA_TYPE: {}}}
+    for code, text in {
+        401: "No token, or a wrong one (TCP only)",
+        403: "No token is set on this machine (TCP only)",
+        409: "Refused, with the findings that say why",
+        503: "The conductor cannot be asked, or sparkd has only just started",
+    }.items()
+}
+
+
+def json(value: Any, status: int = 200) -> Response:
+    return Response(wire.dumps(value), status, media_type="application/json")
+
+
+def caller(request: Request) -> str:
+    """Who asks, for the journal: the Unix socket has no address of a client."""
+    client = request.client
+    return "operator over the Unix socket" if client is None or not client.host else f"operator at {client.host}"
+
+
+def router(loop: Loop) -> APIRouter:
+    api = APIRouter(prefix="/v1")
+
+    async def change(request: Request, what: Change) -> Response:
+        answer = await loop.request(what, f"{caller(request)} on {loop.site.node}")
+        if isinstance(answer, Forwarded):
+            media_type = "application/json" if answer.status < 400 else MEDIA_TYPE
+            response: Response = JSONResponse(dict(answer.body), answer.status, media_type=media_type)
+            where = answer.body.get("operation")
+        else:
+            response = json(answer, 202)
+            where = answer.operation
+        if where:
+            response.headers["Location"] = str(where)
+        return response
+
+    @api.get("/ring", response_model=wire.RingStatus, summary="The ring, as this node knows it")
+    async def get_ring() -> Response:
+        return json(loop.ring())
+
+    @api.post("/ring/start", status_code=202, response_model=wire.Operation, responses=PROBLEM)
+    async def start(request: Request) -> Response:
+        """Bring the ring up. Idempotent: a ring that is meant to be up already answers with its operation."""
+        return await change(request, "start")
+
+    @api.post("/ring/stop", status_code=202, response_model=wire.Operation, responses=PROBLEM)
+    async def stop(request: Request) -> Response:
+        """Take the ring down; valid in every state."""
+        return await change(request, "stop")
+
+    @api.post("/ring/clear", status_code=202, response_model=wire.Operation, responses=PROBLEM)
+    async def clear(request: Request) -> Response:
+        """Let a held ring start again. It stays down until it is started."""
+        return await change(request, "clear")
+
+    @api.get("/operations/{epoch}", response_model=wire.OperationStatus)
+    async def operation(epoch: int) -> Response:
+        found = loop.operation(epoch)
+        if found is None:
+            raise Refusal("no-such-operation", f"no operation has made epoch {epoch}")
+        return json(found)
+
+    @api.get("/plan", summary="The planned fabric: cables, links, ends, routes, environment")
+    async def plan() -> JSONResponse:
+        return JSONResponse(loop.plan())
+
+    @api.get("/events", response_model=wire.Events)
+    async def events(after: int = Query(0, ge=0), limit: int = Query(100, ge=1, le=500)) -> Response:
+        """What this node has seen and done since it started, oldest first, with ids above `after`."""
+        return json(loop.events.since(after, limit))
+
+    return api

@@ -1,0 +1,244 @@
+"""The cycle: observe, decide, execute, publish. Events wake it; a slow tick is the safety net."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ring_mesh import Plan, plan_as_json
+from sparkd import wire
+from sparkd.core import intent as intents
+from sparkd.core.decide import Decision, decide
+from sparkd.core.model import Finding, Report
+from sparkd.core.snapshot import Policy, Snapshot
+from sparkd.ports import Clock, DoorError, Notifier, Peers
+from sparkd.reconcile import status
+from sparkd.reconcile.events import EventLog
+from sparkd.reconcile.executor import Executor, State
+from sparkd.reconcile.observer import Observer
+
+# A cycle that acted is followed by another at once, so that the next step needs no tick. This many in a row are
+# enough for a whole start; more would mean that actions have no effect.
+_CHAIN = 8
+
+
+class Refusal(Exception):
+    """An operator's request that is not carried out. `code` is the stable word that HTTP and exit codes follow."""
+
+    def __init__(self, code: str, sentence: str, findings: tuple[Finding, ...] = ()) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.sentence = sentence
+        self.findings = findings
+
+
+@dataclass(frozen=True)
+class Forwarded:
+    """The conductor's answer to a request that was handed to it: HTTP status and JSON body."""
+
+    status: int
+    body: Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Site:
+    """What does not change while the daemon runs. `tick`: seconds between safety-net cycles."""
+
+    node: str
+    plan: Plan
+    policy: Policy
+    digests: dict[str, str]
+    identity: status.Identity
+    tick: float
+
+
+class Loop:
+    def __init__(
+        self,
+        site: Site,
+        state: State,
+        *,
+        observer: Observer,
+        executor: Executor,
+        peers: Peers,
+        clock: Clock,
+        notifier: Notifier,
+        events: EventLog,
+    ) -> None:
+        self.site = site
+        self.state = state
+        self.events = events
+        self._observer = observer
+        self._executor = executor
+        self._peers = peers
+        self._clock = clock
+        self._notifier = notifier
+        self._news = asyncio.Event()
+        self._turn = asyncio.Lock()
+        self._last: tuple[Snapshot, Decision] | None = None
+        self._published: Report | None = None
+        self._sequence = 0
+        self.cycles = 0
+        self.cycle_seconds = 0.0
+
+    def wake(self, source: str) -> None:
+        self._observer.stale(source)
+        self._news.set()
+
+    async def run(self) -> None:
+        """Cycles until cancelled."""
+        while True:
+            self._news.clear()
+            after = await self.cycle()
+            pause = self.site.tick if after is None else min(after, self.site.tick)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._news.wait()
+            if not self._news.is_set():
+                self._observer.all_stale()
+
+    async def cycle(self) -> float | None:
+        """One finished cycle, which alone feeds the watchdog. Returns seconds after which another is worth it."""
+        began = self._clock.monotonic()
+        async with self._turn:
+            decision = await self._settle()
+        self._notifier.alive()
+        self.cycles += 1
+        self.cycle_seconds += self._clock.monotonic() - began
+        return decision.after
+
+    async def _settle(self) -> Decision:
+        left = _CHAIN
+        while True:
+            await self._observer.refresh()
+            snapshot = self._snapshot()
+            decision = decide(snapshot)
+            self.events.at(decision.intent, decision.phase)
+            acted = await self._execute(decision)
+            self._publish(snapshot, decision)
+            left -= 1
+            if not acted or left == 0:
+                return decision
+
+    async def _execute(self, decision: Decision) -> bool:
+        """True if anything was done, and all of it worked."""
+        for action in decision.actions:
+            try:
+                self._observer.stale(await self._executor.do(action))
+            except DoorError as error:
+                self.events.error(str(error))
+                self._observer.all_stale()
+                return False
+        return bool(decision.actions)
+
+    def _snapshot(self) -> Snapshot:
+        o = self._observer
+        return Snapshot(
+            now=self._clock.now(),
+            node=self.site.node,
+            plan=self.site.plan,
+            policy=self.site.policy,
+            intent=self.state.intent,
+            host=o.host,
+            units=o.units,
+            network=o.network,
+            roce=o.roce,
+            attempt=self.state.attempt,
+            peers=self._peers.views(),
+            digests=self.site.digests,
+        )
+
+    def _publish(self, snapshot: Snapshot, decision: Decision) -> None:
+        """Tell what holds now: what is saved, not what was decided, in case an action failed."""
+        held = replace(decision, intent=self.state.intent, attempt=self.state.attempt)
+        self._last = snapshot, held
+        self.events.findings(held.findings)
+        self.events.summary(held.summary)
+        self._notifier.status(held.summary)
+        fresh = status.report(snapshot, held, self.site.identity, self._sequence + 1)
+        if self._published is None or _news(fresh) != _news(self._published):
+            self._sequence += 1
+            self._published = fresh
+            self._peers.publish(fresh)
+
+    # What the API asks for; everything below answers from the last cycle.
+
+    async def request(self, request: intents.Request, by: str) -> wire.Operation | Forwarded:
+        """An operator's start, stop or clear. Raises Refusal."""
+        conductor = self.site.plan.cluster.conductor.name
+        if self.site.node == conductor:
+            return await self.conduct(request, by)
+        try:
+            code, body = await self._peers.request(conductor, {"request": request, "by": by})
+        except DoorError as error:
+            raise Refusal("conductor-unreachable", f"only {conductor} issues epochs, and {error}") from None
+        self.wake("peers")
+        return Forwarded(code, body)
+
+    async def conduct(self, request: intents.Request, by: str) -> wire.Operation:
+        """The conductor's own answer: the intent is on disk when this returns. Raises Refusal."""
+        if not self._snapshot().conductor:
+            name = self.site.plan.cluster.conductor.name
+            raise Refusal("not-conductor", f"{self.site.node} is not the conductor, {name} is")
+        async with self._turn:
+            await self._observer.refresh()
+            snapshot = self._snapshot()
+            answer = intents.accept(snapshot, request, by)
+            if isinstance(answer, intents.Refused):
+                self.events.add("intent", f"{request} by {by} refused: {answer.sentence}")
+                raise Refusal(answer.code, answer.sentence, answer.findings)
+            if answer.new:
+                try:
+                    await self._executor.adopt(answer.intent)
+                except DoorError as error:
+                    raise Refusal("not-saved", f"the request could not be saved: {error}") from None
+                self._publish(snapshot, decide(replace(snapshot, intent=answer.intent)))
+        self.wake("units")
+        epoch = answer.intent.epoch
+        summary = self._now()[1].summary if answer.new else f"already so since epoch {epoch}: {self._now()[1].summary}"
+        return wire.Operation(f"/v1/operations/{epoch}", epoch, answer.intent.want, summary)
+
+    def receive(self, report: Report) -> Report:
+        """A peer's report, pushed; the answer is this host's."""
+        self._peers.receive(report)
+        return self.report()
+
+    def report(self) -> Report:
+        if self._published is None:
+            raise Refusal("starting", "sparkd has not finished its first cycle")
+        return self._published
+
+    def ring(self) -> wire.RingStatus:
+        return status.ring(*self._now(), self.site.identity)
+
+    def host(self) -> wire.HostStatus:
+        return status.host(self._now()[0], self.report())
+
+    def plan(self) -> dict[str, Any]:
+        return dict(plan_as_json(self.site.plan))
+
+    def operation(self, epoch: int) -> wire.OperationStatus | None:
+        return status.operation(epoch, *self._now())
+
+    def _now(self) -> tuple[Snapshot, Decision]:
+        """The last cycle, seen again with what is known of the peers by now: their silence grows between cycles."""
+        if self._last is None:
+            raise Refusal("starting", "sparkd has not finished its first cycle")
+        snapshot, _ = self._last
+        snapshot = replace(
+            snapshot,
+            now=self._clock.now(),
+            peers=self._peers.views(),
+            intent=self.state.intent,
+            attempt=self.state.attempt,
+        )
+        fresh = decide(snapshot)
+        return snapshot, replace(fresh, intent=self.state.intent, attempt=self.state.attempt)
+
+
+def _news(report: Report) -> Report:
+    """The report without what changes all the time and moves nobody."""
+    return replace(report, sequence=0, memory_available_kib=0)
