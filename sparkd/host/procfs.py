@@ -1,0 +1,46 @@
+"""What /proc tells of this host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sparkd.core.model import HostFacts
+from sparkd.host.worker import Worker
+from sparkd.ports import DoorError
+
+
+class ProcHost:
+    def __init__(self, root: Path = Path("/proc"), deadline: float = 2.0) -> None:
+        self._root = root
+        self._worker = Worker("/proc", deadline)
+
+    async def observe(self) -> HostFacts:
+        return await self._worker.call(self._read)
+
+    def close(self) -> None:
+        self._worker.close()
+
+    def _read(self) -> HostFacts:
+        memory = self._root / "meminfo"
+        kibibytes = dict(_fields(memory.read_text("ascii")))
+        missing = {"MemTotal", "MemAvailable"} - kibibytes.keys()
+        if missing:
+            raise DoorError(f"{memory} has no {' and no '.join(sorted(missing))}")
+        return HostFacts(
+            boot_id=self._line("sys/kernel/random/boot_id"),
+            memory_total_kib=kibibytes["MemTotal"],
+            memory_available_kib=kibibytes["MemAvailable"],
+            kernel=self._line("sys/kernel/osrelease"),
+        )
+
+    def _line(self, name: str) -> str:
+        path = self._root / name
+        line = path.read_text("ascii").strip()
+        if not line:
+            raise DoorError(f"{path} is empty")
+        return line
+
+
+def _fields(text: str) -> list[tuple[str, int]]:
+    pairs = (line.partition(":") for line in text.splitlines())
+    return [(name, int(rest.split()[0])) for name, _, rest in pairs if rest.split()[:1] and rest.split()[0].isdigit()]

@@ -1,0 +1,252 @@
+"""The rank units of this host in systemd, over D-Bus. The only place that knows pydbus and gi.
+
+pydbus is used for connecting alone: its proxies fetch and parse a unit's whole introspection before the first call and
+wait without end, so calls go to the Gio connection below it, each with the time that is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pydbus
+from gi.repository import Gio, GLib
+
+from sparkd.core.model import RankUnit
+from sparkd.host.worker import Worker
+from sparkd.ports import DoorError, Wake
+
+_SYSTEMD = "org.freedesktop.systemd1"
+_MANAGER = "org.freedesktop.systemd1.Manager"
+_OBJECT = "/org/freedesktop/systemd1"
+_PROPERTIES = "org.freedesktop.DBus.Properties"
+_BUS = "org.freedesktop.DBus"
+_PATTERN = "sparkd-rank@*.service"
+_NAME = re.compile(r"sparkd-rank@(0|[1-9][0-9]*)\.service")
+_PREFIX = "sparkd-rank@"
+_PATH_PREFIX = "/org/freedesktop/systemd1/unit/sparkd_2drank_40"  # how systemd writes "sparkd-rank@" in a path
+_NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
+_RECONNECT_PAUSE = 1.0  # seconds
+_GRACE = 1.0  # seconds by which the worker's deadline exceeds that of the calls it makes
+_DENIED = frozenset(
+    {"org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired"}
+)
+
+
+class _Failure(Exception):
+    """A D-Bus error: its name (empty for one of the transport) and text."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(text)
+        self.name = name
+
+
+class SystemdUnits:
+    """`deadline` in seconds for each operation; `address` of a bus other than the system's, for tests.
+
+    A lost bus (its daemon was restarted) costs the call that notices it; the next one connects again.
+    """
+
+    def __init__(self, deadline: float = 5.0, address: str | None = None) -> None:
+        self._deadline = deadline
+        self._address = address
+        # D-Bus calls end by themselves in time; only connecting can be stuck for longer.
+        self._worker = Worker("systemd", deadline + _GRACE)
+        self._connection: Any = None
+        self._watch: _Watch | None = None
+
+    async def observe(self) -> tuple[RankUnit, ...]:
+        return await self._worker.call(self._observe)
+
+    async def start(self, epoch: int) -> None:
+        """Returns when systemd has accepted the job. Raises DoorError, also when a stop of the unit is under way."""
+        await self._operate("StartUnit", epoch, "start", "fail")
+
+    async def stop(self, epoch: int) -> None:
+        """Returns when systemd has accepted the job. A unit that systemd does not know is stopped already."""
+        await self._operate("StopUnit", epoch, "stop", "replace", fine=_NO_SUCH_UNIT)
+
+    async def forget(self, epoch: int) -> None:
+        """Clears the unit's failed state, upon which systemd unloads it."""
+        await self._operate("ResetFailedUnit", epoch, "forget", fine=_NO_SUCH_UNIT)
+
+    def subscribe(self, wake: Wake) -> None:
+        """`wake("units")` for each news of a rank unit, when systemd itself comes or goes, and when the bus does."""
+        self._watch = _Watch(partial(wake, "units"), partial(_connect, self._address))
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+        self._worker.close(self._disconnect)
+
+    def _disconnect(self) -> None:
+        if self._connection is not None and not self._connection.is_closed():
+            self._connection.close_sync(None)
+        self._connection = None
+
+    async def _operate(self, method: str, epoch: int, verb: str, *mode: str, fine: str = "") -> None:
+        unit = RankUnit(epoch, active="").name
+        arguments = GLib.Variant(f"({'s' * (1 + len(mode))})", (unit, *mode))
+        await self._worker.call(partial(self._carry_out, method, arguments, f"{verb} {unit}", fine))
+
+    def _carry_out(self, method: str, arguments: Any, words: str, fine: str) -> None:
+        try:
+            self._call(_OBJECT, _MANAGER, method, arguments, self._deadline)
+        except _Failure as failure:
+            if not fine or failure.name != fine:
+                raise DoorError(f"cannot {words}: {_explain(failure, self._deadline)}") from failure
+
+    def _observe(self) -> tuple[RankUnit, ...]:
+        end = time.monotonic() + self._deadline
+        try:
+            arguments = GLib.Variant("(asas)", ([], [_PATTERN]))
+            listed = self._call(_OBJECT, _MANAGER, "ListUnitsByPatterns", arguments, self._deadline)
+            units = []
+            for name, _, _, active, sub, _, path, _, job, _ in listed.unpack()[0]:
+                if (match := _NAME.fullmatch(name)) is not None:
+                    units.append(self._unit(int(match[1]), active, sub, job, path, end - time.monotonic()))
+        except _Failure as failure:
+            raise DoorError(f"cannot list the rank units: {_explain(failure, self._deadline)}") from failure
+        return tuple(sorted(units, key=lambda unit: unit.epoch))
+
+    def _unit(self, epoch: int, active: str, sub: str, job: str, path: str, time_left: float) -> RankUnit:
+        interface = GLib.Variant("(s)", (f"{_SYSTEMD}.Service",))
+        properties = self._call(path, _PROPERTIES, "GetAll", interface, time_left).get_child_value(0)
+
+        def value(name: str) -> Any:
+            # Unpacking all of the two hundred properties takes longer than asking for them.
+            found = properties.lookup_value(name, None)
+            if found is None:
+                raise _Failure("", f"{path} has no {name}")
+            return found.unpack()
+
+        return RankUnit(
+            epoch=epoch,
+            active=active,
+            sub=sub,
+            job=job,
+            main_pid=value("MainPID"),
+            result=value("Result"),
+            exit_code=value("ExecMainCode"),
+            exit_status=value("ExecMainStatus"),
+            text=value("StatusText"),
+        )
+
+    def _call(self, path: str, interface: str, method: str, arguments: Any, time_left: float) -> Any:
+        milliseconds = max(1, int(time_left * 1000))
+        try:
+            if self._connection is None or self._connection.is_closed():
+                self._connection = _connect(self._address)
+            return self._connection.call_sync(
+                _SYSTEMD, path, interface, method, arguments, None, Gio.DBusCallFlags.NONE, milliseconds, None
+            )
+        except GLib.Error as error:
+            raise _failure(error) from error
+
+
+def _connect(address: str | None) -> Any:
+    """A connection of our own. The one that a process shares would end the process when the bus goes away."""
+    try:
+        return pydbus.connect(address or Gio.dbus_address_get_for_bus_sync(Gio.BusType.SYSTEM, None)).con
+    except GLib.Error as error:
+        raise _failure(error) from error
+
+
+def _failure(error: Any) -> _Failure:
+    name = Gio.DBusError.get_remote_error(error) or ""
+    text = error.message.removeprefix(f"GDBus.Error:{name}: ") if name else error.message
+    if error.matches(Gio.io_error_quark(), Gio.IOErrorEnum.TIMED_OUT):
+        return _Failure("", "")
+    return _Failure(name, text.rstrip("."))
+
+
+def _explain(failure: _Failure, deadline: float) -> str:
+    if failure.name in _DENIED:
+        return f"{failure} (sparkd's polkit rule is missing, or this process does not run as user sparkd)"
+    if failure.name == _NO_SUCH_UNIT:
+        return f"{failure} (is sparkd's package installed completely?)"
+    return str(failure) or f"systemd did not answer within {deadline:g} s"
+
+
+class _Watch:
+    """The thread whose GLib context receives the signals, with a connection of its own."""
+
+    def __init__(self, wake: Callable[[], None], connect: Callable[[], Any]) -> None:
+        self._wake = wake
+        self._connect = connect
+        self._loop = asyncio.get_running_loop()
+        self._context = GLib.MainContext.new()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="systemd signals", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._ending.set()
+        self._context.wakeup()
+        self._thread.join(_GRACE)
+
+    def _run(self) -> None:
+        # Signals go to the context that was the thread's default when they were subscribed to.
+        self._context.push_thread_default()
+        while not self._ending.is_set():
+            try:
+                connection = self._connect()
+            except _Failure:
+                self._ending.wait(_RECONNECT_PAUSE)
+                continue
+            lost = threading.Event()
+            closing = connection.connect("closed", lambda *_: lost.set())
+            try:
+                self._listen(connection)
+                self._tell()  # whatever happened before
+                while not lost.is_set() and not self._ending.is_set():
+                    self._context.iteration(True)
+            finally:
+                connection.disconnect(closing)
+                if not connection.is_closed():
+                    connection.close_sync(None)
+            self._tell()
+        self._context.pop_thread_default()
+
+    def _listen(self, connection: Any) -> None:
+        def on(sender: str, interface: str, member: str, argument: str | None, handler: Callable[..., None]) -> None:
+            connection.signal_subscribe(
+                sender, interface, member, None, argument, Gio.DBusSignalFlags.NONE, handler, connection
+            )
+
+        on(_SYSTEMD, _PROPERTIES, "PropertiesChanged", None, self._on_properties)
+        for member in ("JobNew", "JobRemoved", "UnitNew", "UnitRemoved"):
+            on(_SYSTEMD, _MANAGER, member, None, self._on_manager)
+        on(_BUS, _BUS, "NameOwnerChanged", _SYSTEMD, self._on_owner)
+        self._ask_for_signals(connection)
+
+    def _ask_for_signals(self, connection: Any) -> None:
+        """systemd sends no signals but to those that have asked. Not waited for: without it the tick still sees all."""
+        connection.call(
+            _SYSTEMD, _OBJECT, _MANAGER, "Subscribe", None, None, Gio.DBusCallFlags.NO_AUTO_START, -1, None, None
+        )
+
+    def _on_properties(self, *signal: Any) -> None:
+        if signal[2].startswith(_PATH_PREFIX):
+            self._tell()
+
+    def _on_manager(self, *signal: Any) -> None:
+        # JobNew and JobRemoved carry (id, job, unit, ...), UnitNew and UnitRemoved (unit, path).
+        if any(isinstance(item, str) and item.startswith(_PREFIX) for item in signal[5].unpack()):
+            self._tell()
+
+    def _on_owner(self, *signal: Any) -> None:
+        # A systemd that has just come does not know who listens.
+        self._ask_for_signals(signal[0])
+        self._tell()
+
+    def _tell(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._wake)
+        except RuntimeError:
+            self._ending.set()  # the loop has been closed
