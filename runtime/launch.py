@@ -1,0 +1,66 @@
+"""The launcher: the main process of ``sparkd-rank@EPOCH.service``.
+
+Usage: ``python -m runtime.launch``, everything else comes from the environment::
+
+    SPARKD_ENGINE=probe SPARKD_EPOCH=7 SPARKD_CLUSTER=lab SPARKD_NODE=spark1 SPARKD_RANK=0 SPARKD_WORLD_SIZE=3
+    SPARKD_NODES=spark1,spark2,spark3 SPARKD_RENDEZVOUS=192.168.77.1:20000 SPARKD_MANAGEMENT_ADDRESS=192.168.77.1
+    SPARKD_API=127.0.0.1:8888 SPARKD_RAILS=DEVICE:LOCAL_IP:PEER_RANK:PEER_IP,... SPARKD_GROUP_KEY=HEX
+
+Optional, in seconds: SPARKD_RENDEZVOUS_TIMEOUT (60), SPARKD_RAIL_TIMEOUT (10), SPARKD_MEASURE_SECONDS (0.2),
+SPARKD_CANARY_INTERVAL (1), SPARKD_CANARY_TIMEOUT (10); and SPARKD_RAIL_PORT (20100).
+
+Exit status: 0 told to stop, 64 bad environment, 69 rendezvous failed, 70 a member was lost, 74 a rail failed a
+check, 1 a defect of the engine. Progress goes to ``$NOTIFY_SOCKET``, the story to standard error.
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+
+from runtime.engines import ENGINES, Engine
+from runtime.environment import BadEnvironment, RankEnvironment, read_environment
+from runtime.exits import ExitCode, RankFailure
+from runtime.log import configure, goes_to_journal, log
+from runtime.notify import Notifier, Progress, one_line
+
+
+def main(environ: Mapping[str, str] = os.environ, engines: Mapping[str, Engine] = ENGINES) -> ExitCode:
+    """Run the rank that ``environ`` describes and return its exit status."""
+    journal = goes_to_journal(environ)
+    configure("", journal)
+    progress = Progress(Notifier(environ))
+    try:
+        environment = _read(environ, engines)
+        configure(environment.name(environment.rank), journal)
+        log.info("engine %s, epoch %d of %s", environment.engine, environment.epoch, environment.cluster)
+        return engines[environment.engine](environment, progress)
+    except RankFailure as failure:
+        sentence = one_line(failure.sentence)
+        log.error("%s", sentence)
+        progress.failed(sentence)
+        return failure.code
+    except Exception as error:  # noqa: BLE001 - whatever it is, the daemon must read it
+        log.exception("the engine has a defect")
+        progress.failed(f"{type(error).__name__}: {error}")
+        return ExitCode.INTERNAL_ERROR
+
+
+def _read(environ: Mapping[str, str], engines: Mapping[str, Engine]) -> RankEnvironment:
+    problems: list[str] = []
+    name = environ.get("SPARKD_ENGINE")
+    if name is not None and name not in engines:
+        problems.append(f"SPARKD_ENGINE: expected one of {', '.join(sorted(engines))}, got {name!r}")
+    environment = None
+    try:
+        environment = read_environment(environ)
+    except BadEnvironment as error:
+        problems += error.problems
+    if environment is None or problems:
+        for problem in problems[:-1]:
+            log.error("%s", problem)
+        raise RankFailure(ExitCode.BAD_ENVIRONMENT, "; ".join(problems))
+    return environment
+
+
+if __name__ == "__main__":
+    sys.exit(main())

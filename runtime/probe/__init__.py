@@ -1,0 +1,1 @@
+"""The embedded engine: a real group that proves the fabric instead of serving a model."""
