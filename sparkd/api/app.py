@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
+from typing import Any
+
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 
 from sparkd import __version__
 from sparkd.api import host, problems, ring
 from sparkd.reconcile.loop import Loop, Refusal
 from sparkd.reconcile.metrics import Metrics
 
-PROBLEM_HANDLERS = {
+PROBLEM_HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
     Refusal: problems.on_refusal,
     HTTPException: problems.on_http,
     RequestValidationError: problems.on_invalid,
@@ -25,7 +30,7 @@ def operator_app(loop: Loop) -> FastAPI:
         description="Status and control of a ring of DGX Sparks, answered by every node.",
         docs_url=None,  # both pages would be fetched from a content network; /openapi.json has it all
         redoc_url=None,
-        exception_handlers=dict(PROBLEM_HANDLERS),
+        exception_handlers=PROBLEM_HANDLERS.copy(),
     )
     app.include_router(ring.router(loop))
     app.include_router(host.router(loop, Metrics(loop)))

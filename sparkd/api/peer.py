@@ -22,7 +22,7 @@ def peer_app(loop: Loop) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
-        exception_handlers=dict(PROBLEM_HANDLERS),
+        exception_handlers=PROBLEM_HANDLERS.copy(),
     )
 
     @app.get("/peer/v1/report")

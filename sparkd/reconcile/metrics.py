@@ -7,13 +7,14 @@ from typing import get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from sparkd import wire
 from sparkd.core.model import Phase
 from sparkd.reconcile.loop import Loop
 
 
-class _Collector:
+class _Collector(Collector):
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
 

@@ -1,0 +1,246 @@
+"""The only place that wires things together: settings to doors, doors to the loop, the loop to the listeners."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import json
+import logging
+import os
+import signal
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+
+from ring_mesh import Plan, engine_environment, plan, plan_as_json, rank_environment
+from sparkd import __version__, wire
+from sparkd.api.app import operator_app
+from sparkd.api.guard import BodyLimit, TokenGuard
+from sparkd.api.listener import Listener, tcp_socket, unix_socket
+from sparkd.api.peer import peer_app
+from sparkd.config import ConfigError, Settings, check_host, load
+from sparkd.host.clock import SystemClock
+from sparkd.host.netlink import NetlinkLinks
+from sparkd.host.notify import SystemdNotifier
+from sparkd.host.procfs import ProcHost
+from sparkd.host.rankfiles import RunFiles
+from sparkd.host.store import FileStore
+from sparkd.host.sysfs import SysfsRoce
+from sparkd.host.systemd import SystemdUnits
+from sparkd.peers.client import PeerClient
+from sparkd.peers.poller import Poller
+from sparkd.peers.tls import Credentials, client_context, server_context
+from sparkd.ports import DoorError
+from sparkd.reconcile.events import EventLog
+from sparkd.reconcile.executor import Environment, Executor, State
+from sparkd.reconcile.loop import Loop, Site
+from sparkd.reconcile.observer import Observer
+from sparkd.reconcile.status import Identity
+
+# sysexits.h; the unit does not restart after it (RestartPreventExitStatus=).
+EX_CONFIG = 78
+_SOCKET_MODE = 0o660
+_log = logging.getLogger("sparkd")
+
+
+def check(config: Path) -> int:
+    """`sparkd --check-config`: the files, and the host's routes against the base range."""
+    try:
+        settings = load(config)
+        problems = check_host(settings, asyncio.run(_routes()))
+        if problems:
+            raise ConfigError(problems)
+    except (ConfigError, DoorError) as error:
+        print(error)
+        return EX_CONFIG
+    print(f"{config}: good: {settings.node} is rank {settings.cluster.node(settings.node).rank} of a ring of three")
+    return 0
+
+
+def serve(config: Path) -> int:
+    """The daemon, until SIGTERM or SIGINT. Returns its exit status."""
+    _log_to_journal()
+    try:
+        settings = load(config)
+    except ConfigError as error:
+        for problem in error.problems:
+            _log.error("%s", problem)
+        _log.error("the configuration cannot be used; sparkd --check-config checks it again")
+        return EX_CONFIG
+    try:
+        asyncio.run(_run(settings))
+    except (OSError, ssl.SSLError) as failure:
+        _log.error("%s", failure)
+        return 1
+    return 0
+
+
+async def _routes() -> list[tuple[str, str]]:
+    links = NetlinkLinks()
+    try:
+        return [(route.destination, route.device) for route in (await links.observe()).routes]
+    finally:
+        links.close()
+
+
+async def _warn_of_overlap(settings: Settings) -> None:
+    """A range in use is no reason to leave, since a ring may be serving: starts are refused by a finding."""
+    with contextlib.suppress(DoorError):
+        for problem in check_host(settings, await _routes()):
+            _log.error("%s", problem)
+
+
+async def _run(settings: Settings) -> None:
+    _log.info("sparkd %s on %s", __version__, settings.node)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    notifier = SystemdNotifier()
+    async with contextlib.AsyncExitStack() as stack:
+        loop, poller = _wire(settings, notifier, stack)
+        listeners = await stack.enter_async_context(_listening(settings, loop))
+        # Peers and operators that connect meanwhile wait in the sockets' backlogs.
+        await loop.cycle()
+        await _warn_of_overlap(settings)
+        async with asyncio.TaskGroup() as group:
+            servers = [group.create_task(listener.serve()) for listener in listeners]
+            turning = [group.create_task(loop.run()), group.create_task(poller.run())]
+            await asyncio.gather(*(listener.bound() for listener in listeners))
+            notifier.ready()
+            await stop.wait()
+            notifier.stopping()
+            _log.info("leaving; ranks go on without sparkd")
+            for task in turning:
+                task.cancel()
+            for listener in listeners:
+                listener.stop()
+            await asyncio.wait(servers)
+
+
+def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.AsyncExitStack) -> tuple[Loop, Poller]:
+    the_plan = plan(settings.cluster)
+    clock = SystemClock()
+    units, links = SystemdUnits(), NetlinkLinks()
+    roce, host = SysfsRoce(), ProcHost()
+    store, files = FileStore(settings.paths.state), RunFiles(settings.paths.run)
+    for door in (units, links, roce, host, store, files):
+        stack.callback(door.close)
+    events = EventLog(settings.node, clock)
+    state = State(store.load_intent(), store.load_attempt())
+    for note in store.notes:
+        events.error(note)
+    executor = Executor(
+        state,
+        units=units,
+        links=links,
+        store=store,
+        files=files,
+        clock=clock,
+        events=events,
+        environment=_environment(settings, the_plan),
+    )
+    poller = _poller(settings)
+    stack.callback(poller.close)
+    api = f"{settings.cluster.conductor.name}: {settings.engine.api}"
+    identity = Identity(f"{os.getpid()}-{os.urandom(4).hex()}", settings.engine.name, api)
+    site = Site(settings.node, the_plan, settings.policy, digests(settings, the_plan), identity, settings.tick)
+    loop = Loop(
+        site,
+        state,
+        observer=Observer(units, links, roce, host),
+        executor=executor,
+        peers=poller,
+        clock=clock,
+        notifier=notifier,
+        events=events,
+    )
+    units.subscribe(loop.wake)
+    links.subscribe(loop.wake)
+    poller.subscribe(loop.wake)
+    return loop, poller
+
+
+def _poller(settings: Settings) -> Poller:
+    context = client_context(Credentials.below(settings.paths.tls))
+    cluster, port = settings.cluster, settings.listen.peer_port
+
+    def client(name: str) -> PeerClient:
+        return PeerClient(str(cluster.node(name).address), port, context)
+
+    names = tuple(node.name for node in cluster.nodes if node.name != settings.node)
+    return Poller(names, client, settings.tick)
+
+
+def _environment(settings: Settings, the_plan: Plan) -> Environment:
+    def environment(epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
+        # Each epoch has a key of its own: a rank of another epoch cannot join, whatever it believes.
+        key = hmac.new(settings.cluster_key, f"rank group of epoch {epoch}".encode(), hashlib.sha256).hexdigest()
+        own = rank_environment(
+            the_plan,
+            settings.node,
+            epoch,
+            engine=settings.engine.name,
+            group_key=key,
+            rendezvous_port=settings.engine.rendezvous_port,
+            api=settings.engine.api,
+        )
+        return own | engine_environment(the_plan, settings.node, hcas=hcas)
+
+    return environment
+
+
+def digests(settings: Settings, the_plan: Plan) -> dict[str, str]:
+    """What must be equal on all hosts before a rank starts, by name; long things as the start of their SHA-256."""
+    text = json.dumps(plan_as_json(the_plan), sort_keys=True)
+    return {
+        "cluster": hashlib.sha256(text.encode()).hexdigest()[:16],
+        "engine.name": settings.engine.name,
+        "engine.rendezvous_port": str(settings.engine.rendezvous_port),
+        "engine.api": settings.engine.api,
+        "cluster.key": hashlib.sha256(b"fingerprint" + settings.cluster_key).hexdigest()[:16],
+        "wire": str(wire.WIRE_VERSION),
+    }
+
+
+@contextlib.asynccontextmanager
+async def _listening(settings: Settings, loop: Loop) -> AsyncIterator[list[Listener]]:
+    operators = BodyLimit(operator_app(loop))
+    address, _, port = settings.listen.operator.rpartition(":")
+    mine = str(settings.cluster.node(settings.node).address)
+    with contextlib.ExitStack() as stack:
+
+        def bound(where: str, make: Callable[[], socket.socket]) -> socket.socket:
+            try:
+                return stack.enter_context(make())
+            except OSError as error:
+                raise OSError(f"cannot listen on {where}: {error.strerror or error}") from None
+
+        local = bound("the API socket", lambda: unix_socket(settings.paths.run / "api.sock", _SOCKET_MODE))
+        tcp = bound(settings.listen.operator, lambda: tcp_socket(address, int(port)))
+        where = f"{mine}:{settings.listen.peer_port}"
+        peers = bound(where, lambda: tcp_socket(mine, settings.listen.peer_port))
+        yield [
+            Listener(operators, local),
+            Listener(TokenGuard(operators, settings.token), tcp),
+            Listener(BodyLimit(peer_app(loop)), peers, server_context(Credentials.below(settings.paths.tls))),
+        ]
+
+
+def _log_to_journal() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Priority() if "JOURNAL_STREAM" in os.environ else logging.Formatter("%(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    # Their messages name code, not what an operator could do.
+    for name in ("uvicorn", "uvicorn.error", "asyncio", "pyroute2"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class _Priority(logging.Formatter):
+    """The journal reads a line's priority from `<N>` at its start (sd-daemon(3))."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = 3 if record.levelno >= logging.ERROR else 4 if record.levelno >= logging.WARNING else 6
+        return "\n".join(f"<{level}>{line}" for line in super().format(record).splitlines())
