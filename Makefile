@@ -1,0 +1,45 @@
+# Everything that a developer or a CI runner starts. The work itself is in the scripts that are named here.
+.DEFAULT_GOAL := help
+.PHONY: help deps deb lab lab-down test lint clean
+LAB := tests/lab/lab
+BIN := .venv/bin
+
+help: ## List the targets
+	@echo "Targets of make:"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r target text; do \
+	    printf '  %-10s %s\n' "$$target" "$$text"; done
+
+deps: ## Install what building and testing need (packages as root, and .venv)
+	@tests/deps
+
+deb: deps ## Build build/deb/sparkd_VERSION_all.deb
+	@packaging/build-deb
+
+lab: deb ## Three virtual Sparks with the package installed and the ring ready (root)
+	@$(LAB) up
+	@$(LAB) exec spark1 -- sparkctl up --wait
+	@echo
+	@$(LAB) exec spark1 -- sparkctl status
+	@echo
+	@echo "The ring is ready. How to go on:"
+	@echo "  $(LAB) exec spark2 -- sparkctl status --watch           every node answers for the ring"
+	@echo "  $(LAB) exec spark1 -- journalctl -u sparkd -f           what the daemon does, and why"
+	@echo "  $(LAB) exec spark1 -- curl -s 127.0.0.1:7474/v1/ring    the same over HTTP"
+	@echo "  $(LAB) unplug spark2 0, $(LAB) power-cut spark3         break something; $(LAB) --help"
+	@echo "  make lab-down                                             remove it all"
+
+lab-down: ## Remove the virtual Sparks
+	@$(LAB) down
+
+test: deb ## All tests that need no Spark; they use labs of their own (root). ARGS="-k plan" for some of them
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: deps ## The linters alone
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+clean: ## Remove what was built and the tools' caches; .venv and the lab's base image stay
+	@rm -rf build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	@find . -path ./.venv -prune -o -type d -name __pycache__ -print0 | xargs -0 -r rm -rf
