@@ -144,8 +144,7 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
     )
     poller = _poller(settings)
     stack.callback(poller.close)
-    api = f"{settings.cluster.conductor.name}: {settings.engine.api}"
-    identity = Identity(f"{os.getpid()}-{os.urandom(4).hex()}", settings.engine.name, api)
+    identity = Identity(f"{os.getpid()}-{os.urandom(4).hex()}", settings.engine.name, settings.engine.api)
     site = Site(settings.node, the_plan, settings.policy, digests(settings, the_plan), identity, settings.tick)
     loop = Loop(
         site,

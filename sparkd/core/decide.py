@@ -114,7 +114,7 @@ def _summary(s: Snapshot, phase: Phase, waits: tuple[str, ...]) -> str:
         case "stopping":
             return f"epoch {epoch} is stopping: {waiting or s.intent.reason}"
         case "gated":
-            return f"epoch {epoch} waits: {waiting or 'the next cycle starts it'}"
+            return f"epoch {epoch} waits: {waiting or 'every gate is open, the ranks are next'}"
         case "held":
             return f"held after epoch {epoch}: {s.intent.reason}; sparkctl clear lets it start again"
         case "down":

@@ -36,8 +36,9 @@ class RankView:
     @property
     def sentence(self) -> str:
         count = f" {self.done}/{self.total}" if self.total is not None else ""
-        stage = f"{self.stage}{count}" if self.stage else self.condition
-        return f"rank {self.rank} ({self.node}): {stage}" + (f", {self.text}" if self.text else "")
+        stage = f"{self.stage}{count}" if self.stage else ""
+        told = ", ".join(part for part in (stage, self.text) if part)
+        return f"rank {self.rank} ({self.node}): {told or self.condition}"
 
 
 def view(s: Snapshot) -> tuple[RankView, ...]:
@@ -78,8 +79,10 @@ def _one(s: Snapshot, rank: int, node: str, units: Sequence[RankUnit] | None, at
             rank, node, epoch, _condition(unit), seen.stage, seen.done, seen.total, seen.text, unit.main_pid
         )
     if attempt is not None and attempt.epoch == epoch and s.intent.want == "up":
+        if attempt.ended_at is None:
+            return RankView(rank, node, epoch, "starting", text="its unit is being started")
         return RankView(rank, node, epoch, "ended", text=attempt.sentence)
-    return RankView(rank, node, epoch, "down")
+    return RankView(rank, node, epoch, "down", text="not started yet" if s.intent.want == "up" else "")
 
 
 def _condition(unit: RankUnit) -> RankCondition:

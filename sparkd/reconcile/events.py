@@ -6,6 +6,7 @@ import logging
 import re
 from collections import deque
 
+from sparkd.core.decide import Decision
 from sparkd.core.model import Finding, Intent, Phase
 from sparkd.ports import Clock
 from sparkd.wire import Event, Events
@@ -20,7 +21,7 @@ class EventLog:
         self._clock = clock
         self._events: deque[Event] = deque(maxlen=_KEPT)
         self._last = 0
-        self._summary = ""
+        self._summary: tuple[int, str, str] | None = None
         self._findings: dict[tuple[str, str, str], Finding] = {}
         self._epoch = 0
         self._phase: Phase = "down"
@@ -35,12 +36,16 @@ class EventLog:
         """The epoch and phase that what follows belongs to."""
         self._epoch, self._phase = intent.epoch, phase
 
-    def summary(self, sentence: str) -> None:
-        """Told when it changes in more than its numbers: a count of seconds is no news."""
-        bare = re.sub(r"\d+(\.\d+)?", "#", sentence)
-        if bare != self._summary:
-            self._summary = bare
-            self.add("summary", sentence)
+    def summary(self, decision: Decision) -> None:
+        """Told when it changes in more than its counts: seconds, shards and ports that go by are no news."""
+        if decision.phase == "starting":
+            gist = " ".join(f"{rank.condition}/{rank.stage}" for rank in decision.ranks)
+        else:
+            gist = re.sub(r"\d+(\.\d+)?", "#", decision.summary)
+        news = (decision.intent.epoch, decision.phase, gist)
+        if news != self._summary:
+            self._summary = news
+            self.add("summary", decision.summary)
 
     def findings(self, found: tuple[Finding, ...]) -> None:
         """Each finding is told when it appears and when it is gone."""

@@ -156,7 +156,7 @@ class Loop:
         held = replace(decision, intent=self.state.intent, attempt=self.state.attempt)
         self._last = snapshot, held
         self.events.findings(held.findings)
-        self.events.summary(held.summary)
+        self.events.summary(held)
         self._notifier.status(held.summary)
         fresh = status.report(snapshot, held, self.site.identity, self._sequence + 1)
         if self._published is None or _news(fresh) != _news(self._published):

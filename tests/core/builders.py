@@ -1,0 +1,151 @@
+"""Snapshots for tests of the core: a healthy triangle, from which each test takes one thing away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ring_mesh import FABRIC_DEVICES, Plan, parse_cluster, plan
+from sparkd.core import links
+from sparkd.core.actions import (
+    ROUTE_PROTOCOL,
+    AddAddress,
+    AddRoute,
+    FabricChange,
+    RemoveAddress,
+    RemoveRoute,
+    SetMtu,
+    SetUp,
+)
+from sparkd.core.model import (
+    AddressFact,
+    Attempt,
+    HostFacts,
+    Intent,
+    LinkFact,
+    NetworkFacts,
+    PeerView,
+    RankUnit,
+    Report,
+    RouteFact,
+)
+from sparkd.core.snapshot import Policy, Snapshot
+
+NODES = ("spark1", "spark2", "spark3")
+NOW = 1_700_000_000.0
+
+
+def triangle() -> Plan:
+    return plan(
+        parse_cluster(
+            {
+                "name": "test",
+                "base_range": "10.77.0.0/21",
+                "node": [
+                    {"name": name, "rank": rank, "address": f"192.168.77.{rank + 1}"} for rank, name in enumerate(NODES)
+                ],
+            }
+        )
+    )
+
+
+PLAN = triangle()
+
+
+def bare_network(node: str) -> NetworkFacts:
+    """Cables in, ports down, nothing configured but management."""
+    address = f"{PLAN.cluster.node(node).address}/24"
+    fabric = tuple(LinkFact(device, up=False, carrier=False, mtu=1500) for device in sorted(FABRIC_DEVICES))
+    return NetworkFacts(
+        (LinkFact("enP7s7", up=True, carrier=True, mtu=1500), *fabric),
+        (AddressFact("enP7s7", address, "enP7s7"),),
+        (RouteFact("192.168.77.0/24", "enP7s7", source=str(PLAN.cluster.node(node).address), protocol=2),),
+    )
+
+
+def configured_network(node: str) -> NetworkFacts:
+    seen = bare_network(node)
+    for _ in range(3):
+        for change in links.changes(PLAN, node, seen, wanted=True):
+            seen = applied(seen, change)
+    return seen
+
+
+def applied(seen: NetworkFacts, change: FabricChange) -> NetworkFacts:
+    """What the kernel shows after a change. Refuses a route whose gateway no address of the device reaches."""
+    match change:
+        case SetUp(device):
+            return _with_link(seen, device, up=True, carrier=True)
+        case SetMtu(device, mtu):
+            return _with_link(seen, device, mtu=mtu)
+        case AddAddress(device, address, label):
+            return replace(seen, addresses=(*seen.addresses, AddressFact(device, address, label)))
+        case RemoveAddress(device, address):
+            kept = tuple(a for a in seen.addresses if (a.device, a.address) != (device, address))
+            return replace(seen, addresses=kept)
+        case AddRoute(destination, gateway, device, source):
+            prefix = gateway.rpartition(".")[0]
+            if not any(a.device == device and a.address.startswith(prefix) for a in seen.addresses):
+                raise AssertionError(f"the kernel refuses {change}: network is unreachable")
+            route = RouteFact(f"{destination}/32", device, gateway, source, ROUTE_PROTOCOL)
+            return replace(seen, routes=(*seen.routes, route))
+        case RemoveRoute(destination, gateway, device):
+            gone = (destination, gateway, device)
+            kept_routes = tuple(r for r in seen.routes if (r.destination, r.gateway, r.device) != gone)
+            assert len(kept_routes) < len(seen.routes), f"the kernel has no {change}"
+            return replace(seen, routes=kept_routes)
+
+
+def _with_link(seen: NetworkFacts, device: str, **changed: Any) -> NetworkFacts:
+    return replace(seen, links=tuple(replace(x, **changed) if x.device == device else x for x in seen.links))
+
+
+def report(node: str, intent: Intent, **changed: Any) -> Report:
+    values: dict[str, Any] = {
+        "node": node,
+        "instance": "one",
+        "sequence": 1,
+        "boot_id": f"boot-{node}",
+        "version": "0.1.0",
+        "wire": 1,
+        "intent": intent,
+        "units": (),
+        "ends": links.ends(PLAN, node, configured_network(node)),
+        "digests": {"cluster": "same"},
+    }
+    return Report(**(values | changed))
+
+
+def peer(node: str, intent: Intent, age: float = 0.5, **changed: Any) -> PeerView:
+    return PeerView(node, report(node, intent, **changed), age)
+
+
+def snapshot(node: str = "spark1", **changed: Any) -> Snapshot:
+    """By default: every gate is open and the ring is to be up at epoch 7, nothing tried yet."""
+    intent = changed.pop("intent", Intent(7, "up", "operator", "start asked for", NOW))
+    values: dict[str, Any] = {
+        "now": NOW,
+        "node": node,
+        "plan": PLAN,
+        "policy": Policy(),
+        "intent": intent,
+        "host": HostFacts(f"boot-{node}"),
+        "units": (),
+        "network": configured_network(node),
+        "roce": (),
+        "peers": tuple(peer(name, intent) for name in NODES if name != node),
+        "digests": {"cluster": "same"},
+    }
+    return Snapshot(**(values | changed))
+
+
+def running(epoch: int = 7, text: str = "ready canary 1", active: str = "active") -> RankUnit:
+    return RankUnit(epoch, active, "running", main_pid=100 + epoch, text=text)
+
+
+def attempt(node: str, epoch: int = 7, **changed: Any) -> Attempt:
+    return replace(Attempt(epoch, f"boot-{node}", NOW - 10), **changed)
+
+
+def with_peer(s: Snapshot, changed: PeerView) -> Snapshot:
+    return replace(s, peers=tuple(changed if p.name == changed.name else p for p in s.peers))
