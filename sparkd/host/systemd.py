@@ -198,20 +198,24 @@ class _Watch:
                 connection = self._connect()
             except _Failure:
                 self._ending.wait(_RECONNECT_PAUSE)
-                continue
-            lost = threading.Event()
-            closing = connection.connect("closed", lambda *_: lost.set())
-            try:
-                self._listen(connection)
-                self._tell()  # whatever happened before
-                while not lost.is_set() and not self._ending.is_set():
-                    self._context.iteration(True)
-            finally:
-                connection.disconnect(closing)
-                if not connection.is_closed():
-                    connection.close_sync(None)
-            self._tell()
+            else:
+                self._hear(connection)
+                self._tell()  # whatever happened since
         self._context.pop_thread_default()
+
+    def _hear(self, connection: Any) -> None:
+        """Until the connection is lost or the watch is closed."""
+        lost = threading.Event()
+        closing = connection.connect("closed", lambda *_: lost.set())
+        try:
+            self._listen(connection)
+            self._tell()  # whatever happened before
+            while not lost.is_set() and not self._ending.is_set():
+                self._context.iteration(True)
+        finally:
+            connection.disconnect(closing)
+            if not connection.is_closed():
+                connection.close_sync(None)
 
     def _listen(self, connection: Any) -> None:
         def on(sender: str, interface: str, member: str, argument: str | None, handler: Callable[..., None]) -> None:
