@@ -14,8 +14,8 @@ from pathlib import Path
 
 from ring_mesh import FABRIC_DEVICES, Cluster, free_range, overlaps
 from ring_mesh.cluster import shown
-from sparkd.config.files import Document, drop_ins, merge
-from sparkd.config.secrets import MADE_BY, check_tls, read_cluster_key, read_token
+from sparkd.config.files import Document, read
+from sparkd.config.secrets import MADE_BY, check_modes, check_tls, read_cluster_key, read_token
 from sparkd.config.settings import ConfigError, Engine, Listen, Paths, Problem, Settings
 from sparkd.config.tables import Checker
 
@@ -35,12 +35,15 @@ __all__ = [
 ]
 
 
-def load(path: Path = DEFAULT_CONFIG, environment: Mapping[str, str] = os.environ) -> Settings:
+def load(
+    path: Path = DEFAULT_CONFIG, environment: Mapping[str, str] = os.environ, *, installed: bool = True
+) -> Settings:
     """The configuration of this node. Raises ConfigError with every problem of all its files.
 
-    environment: STATE_DIRECTORY and RUNTIME_DIRECTORY of systemd, if they are set.
+    environment: STATE_DIRECTORY and RUNTIME_DIRECTORY of systemd, if they are set. installed: the files are in their
+    place; before that, for example on a memory stick without modes, a secret that everyone can read is no problem.
     """
-    document = merge([path, *drop_ins(path)], f"the configuration of this node, {MADE_BY}")
+    document = read(path, f"the configuration of this node, {MADE_BY}", drop_ins=True)
     paths = Paths.beside(path, environment)
     check = Checker(document)
     node = check.node()
@@ -53,6 +56,8 @@ def load(path: Path = DEFAULT_CONFIG, environment: Mapping[str, str] = os.enviro
     token = read_token(paths.token, check.problems)
     cluster_key = read_cluster_key(paths.cluster_key, check.problems)
     check_tls(paths.tls, node, addresses.get(node or ""), check.problems)
+    if installed:
+        check_modes([paths.token, paths.cluster_key, paths.tls / "node.key"], check.problems)
     if check.problems or node is None or cluster is None:
         raise ConfigError(check.problems)
     return Settings(node, cluster, policy, tick, engine, listen, paths, token, cluster_key, document.sources)
@@ -60,7 +65,7 @@ def load(path: Path = DEFAULT_CONFIG, environment: Mapping[str, str] = os.enviro
 
 def load_cluster(path: Path) -> Cluster:
     """The cluster that a file without `[node]` and drop-ins describes, its other tables checked. Raises ConfigError."""
-    document = merge([path], "a description of the cluster")
+    document = read(path, "a description of the cluster", drop_ins=False)
     check = Checker(document)
     if "node" in document.tables:
         check.add("node", "a table", "no [node]: `sparkctl cluster create` writes it for each node")

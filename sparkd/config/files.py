@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,28 +26,15 @@ class Document:
         return self.sources.get(name, self.main)
 
 
-def drop_ins(path: Path) -> list[Path]:
-    """`PATH.d/*.toml` in the order of names. Raises ConfigError if the directory cannot be read."""
-    folder = path.with_name(f"{path.name}.d")
-    try:
-        # A dot in front is what editors give to their lock and swap files.
-        return sorted(file for file in folder.iterdir() if file.suffix == ".toml" and not file.name.startswith("."))
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise ConfigError([unreadable(folder, error, "a directory of drop-ins")]) from error
+def read(main: Path, purpose: str, *, drop_ins: bool) -> Document:
+    """The file, and if wanted `MAIN.d/*.toml` merged over it in the order of names. Raises ConfigError.
 
-
-def merge(files: Iterable[Path], purpose: str) -> Document:
-    """The files merged, later ones over earlier ones; the first is the main one. Raises ConfigError.
-
-    Tables merge key by key; anything else replaces what was there. purpose: what a missing file should be.
+    Tables merge key by key; anything else replaces what was there. purpose: what the file should be if it is missing.
     """
     problems: list[Problem] = []
     merged: dict[str, object] = {}
     sources: dict[str, str] = {}
-    main, *rest = files
-    for file in (main, *rest):
+    for file in [main, *(_drop_ins(main.with_name(f"{main.name}.d"), problems) if drop_ins else [])]:
         try:
             _overlay(merged, tomllib.loads(file.read_text(encoding="utf-8")), str(file), "", sources)
         except OSError as error:
@@ -70,6 +57,17 @@ def unreadable(file: Path, error: OSError, expected: str) -> Problem:
     if isinstance(error, PermissionError):
         return Problem(str(file), "file", "no permission to read it", expected)
     return Problem(str(file), "file", (error.strerror or str(error)).lower(), expected)
+
+
+def _drop_ins(folder: Path, problems: list[Problem]) -> list[Path]:
+    try:
+        # A dot in front is what editors give to their lock and swap files.
+        return sorted(file for file in folder.iterdir() if file.suffix == ".toml" and not file.name.startswith("."))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        problems.append(unreadable(folder, error, "a directory of drop-ins"))
+        return []
 
 
 def _overlay(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import ssl
+import stat
+from collections.abc import Iterable
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -39,8 +41,8 @@ def check_tls(folder: Path, node: str | None, address: IPv4Address | None, probl
     """Note what keeps the certificates from serving the node. Its name and address are compared if both are known."""
     ca, certificate, key = folder / "ca.crt", folder / "node.crt", folder / "node.key"
     before = len(problems)
-    _text(ca, "the certificate of the cluster's CA", problems, private=False)
-    _text(certificate, "this node's certificate", problems, private=False)
+    _text(ca, "the certificate of the cluster's CA", problems)
+    _text(certificate, "this node's certificate", problems)
     _text(key, "the key of node.crt", problems)
     if len(problems) > before:
         return
@@ -68,11 +70,22 @@ def check_tls(folder: Path, node: str | None, address: IPv4Address | None, probl
             problems.append(Problem(str(file), "file", found, f"the certificate of {node} at {address}, {MADE_BY}"))
 
 
-def _text(path: Path, what: str, problems: list[Problem], *, private: bool = True, needed: bool = True) -> str | None:
+def check_modes(paths: Iterable[Path], problems: list[Problem]) -> None:
+    """Note the secrets that every user of this machine can use."""
+    for path in paths:
+        try:
+            mode = path.stat().st_mode
+        except OSError:
+            continue  # told of where it is read
+        if stat.S_ISREG(mode) and mode & 0o007:
+            found = f"mode {stat.S_IMODE(mode):04o}, open to every user"
+            problems.append(Problem(str(path), "file", found, f"mode 0640: chmod 0640 {path}"))
+
+
+def _text(path: Path, what: str, problems: list[Problem], *, needed: bool = True) -> str | None:
     expected = f"{what}, {MADE_BY}"
     try:
-        text = path.read_text(encoding="ascii").strip()
-        mode = path.stat().st_mode & 0o777
+        return path.read_text(encoding="ascii").strip()
     except FileNotFoundError as error:
         if needed:
             problems.append(unreadable(path, error, expected))
@@ -85,11 +98,6 @@ def _text(path: Path, what: str, problems: list[Problem], *, private: bool = Tru
     except ValueError:
         problems.append(Problem(str(path), "file", "bytes that are not ASCII", expected))
         return None
-    if private and mode & 0o007:
-        problems.append(
-            Problem(str(path), "file", f"mode {mode:04o}, open to every user", f"mode 0640: chmod 0640 {path}")
-        )
-    return text
 
 
 def _handshake(client: ssl.SSLContext, server: ssl.SSLContext) -> set[str]:

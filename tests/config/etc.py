@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,3 +61,17 @@ class Etc:
     def places(self) -> list[tuple[str, str]]:
         """(file's name, key) of each problem."""
         return [(Path(problem.file).name, problem.key) for problem in self.problems()]
+
+
+@contextmanager
+def unprivileged() -> Iterator[None]:
+    """Not root inside, for whom modes mean nothing."""
+    user, group = os.geteuid(), os.getegid()
+    if user == 0:
+        os.setegid(65534)
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        os.setegid(group)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 
 from sparkd.config import ConfigError, Engine, Listen, check_host, load_cluster
 from sparkd.core.snapshot import Policy
-from tests.config.etc import CLUSTER, NODE, Etc
+from tests.config.etc import CLUSTER, NODE, Etc, unprivileged
 
 Configured = Callable[..., Etc]
 
@@ -215,6 +217,30 @@ def test_unreadable_files(etc: Etc) -> None:
         f"{etc.folder}/sparkd.toml.d/folder.toml: file: found is a directory, expected a readable TOML file",
         f"{etc.folder}/sparkd.toml.d/gone.toml: file: found nothing, expected a readable TOML file",
     ]
+
+
+def test_no_permission(etc: Etc) -> None:
+    etc.write("sparkd.toml.d/a.toml", "")
+    with unprivileged():
+        places = etc.places()
+        first = str(etc.problems()[0])
+    assert places == [("sparkd.toml.d", "file"), ("sparkd.toml", "file")]
+    assert first == f"{etc.main}.d: file: found no permission to read it, expected a directory of drop-ins"
+
+
+def test_no_permission_to_read_a_secret(etc: Etc) -> None:
+    # pytest's own directories are closed to others.
+    with tempfile.TemporaryDirectory() as name:
+        there = Etc(Path(shutil.copytree(etc.folder, Path(name) / "etc")))
+        for path in (Path(name), there.folder, there.folder / "tls"):
+            path.chmod(0o755)
+        for path in (there.main, there.folder / "tls/ca.crt", there.folder / "tls/node.crt"):
+            path.chmod(0o644)
+        with unprivileged():
+            places = there.places()
+            first = there.problems()[0]
+    assert places == [(name, "file") for name in ("token", "cluster.key", "node.key")]
+    assert first.expected == "the operators' token, readable by group sparkd (root:sparkd, mode 0640)"
 
 
 def test_a_description_for_all_nodes(tmp_path: Path) -> None:

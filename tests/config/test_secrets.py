@@ -8,6 +8,7 @@ from ipaddress import IPv4Address
 import pytest
 
 from sparkd.cli.certificates import Pair, issue, make_ca
+from sparkd.config import load
 from tests.config.etc import Etc
 
 HERE = "made by `sparkctl cluster create` and put here by `sparkctl cluster install`"
@@ -53,6 +54,11 @@ def test_secrets_open_to_everyone(etc: Etc, name: str) -> None:
     assert [str(problem) for problem in etc.problems()] == [
         f"{path}: file: found mode 0644, open to every user, expected mode 0640: chmod 0640 {path}"
     ]
+
+
+def test_before_installation_modes_do_not_matter(etc: Etc) -> None:
+    (etc.folder / "token").chmod(0o777)
+    assert load(etc.main, {}, installed=False).token == "t0ken-of-the-lab-cluster"
 
 
 def test_a_directory_instead_of_a_file(etc: Etc) -> None:

@@ -1,0 +1,159 @@
+"""Talking to sparkd on this machine, over its Unix socket or over loopback TCP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+import urllib.parse
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sparkd.cli.failure import Exit, Failure
+from sparkd.config import DEFAULT_CONFIG
+
+SOCKET = Path("/run/sparkd/api.sock")
+TOKEN_FILE = Path("/etc/sparkd/token")
+_BODY_LIMIT = 16 * 1024 * 1024
+_NOT_CONFIGURED = (
+    "make a configuration with `sparkctl cluster create` and put it here with `sparkctl cluster install`; "
+    "see sparkctl(1)"
+)
+_EXITS = {401: Exit.DENIED, 403: Exit.DENIED, 409: Exit.REFUSED, 503: Exit.UNREACHABLE}
+
+Json = dict[str, Any]
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+@dataclass(frozen=True)
+class Client:
+    """Where sparkd listens. tcp: (host, port) in place of the Unix socket. config: its absence explains silence.
+
+    timeout: seconds for one answer. patience: seconds to ask again while sparkd says that it is starting.
+    """
+
+    unix: Path = SOCKET
+    tcp: tuple[str, int] | None = None
+    token: str | None = field(default=None, repr=False)
+    config: Path = DEFAULT_CONFIG
+    timeout: float = 10.0
+    patience: float = 10.0
+
+    def get(self, path: str) -> Json:
+        """The JSON object at the path. Raises Failure."""
+        return self._ask("GET", path)
+
+    def post(self, path: str) -> Json:
+        """The JSON object that answers a change. Raises Failure, with findings if the ring refused it."""
+        return self._ask("POST", path)
+
+    def _ask(self, method: str, path: str) -> Json:
+        end = time.monotonic() + self.patience
+        while True:
+            status, body = self._exchange(method, path)
+            if status < 400:
+                return body
+            if body.get("code") != "starting" or time.monotonic() > end:
+                raise _refusal(status, body)
+            time.sleep(0.2)
+
+    def _exchange(self, method: str, path: str) -> tuple[int, Json]:
+        connection = (
+            _UnixConnection(self.unix, self.timeout)
+            if self.tcp is None
+            else http.client.HTTPConnection(*self.tcp, timeout=self.timeout)
+        )
+        headers = {"Connection": "close", "Accept": "application/json"}
+        if self.token is not None and method != "GET":
+            headers["Authorization"] = f"Bearer {self.token}"
+        try:
+            connection.request(method, path, headers=headers)
+            response = connection.getresponse()
+            body = response.read(_BODY_LIMIT)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from error
+        finally:
+            connection.close()
+        try:
+            answer = json.loads(body)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            text = f"{self._where} gave an answer that is not sparkd's (status {response.status})"
+            raise Failure(Exit.ERROR, text)
+        return response.status, answer
+
+    @property
+    def _where(self) -> str:
+        return str(self.unix) if self.tcp is None else f"http://{self.tcp[0]}:{self.tcp[1]}"
+
+    def _unreachable(self, error: Exception) -> Failure:
+        if isinstance(error, TimeoutError):
+            return Failure(
+                Exit.UNREACHABLE, f"sparkd does not answer within {self.timeout:g} s", "look at `journalctl -u sparkd`"
+            )
+        if isinstance(error, PermissionError):
+            hint = "run as root or join group sparkd: usermod --append --groups sparkd USER"
+            return Failure(Exit.DENIED, f"no permission to use {self.unix}", hint)
+        if isinstance(error, (FileNotFoundError, ConnectionRefusedError)):
+            if not self.config.exists():
+                text = f"sparkd is not configured on this machine: there is no {self.config}"
+                return Failure(Exit.CONFIG, text, _NOT_CONFIGURED)
+            text = "sparkd is not running on this machine"
+            if self.tcp is not None:
+                text = f"nothing listens on {self._where}; is sparkd running on this machine?"
+            return Failure(Exit.UNREACHABLE, text, "systemctl start sparkd")
+        return Failure(Exit.UNREACHABLE, f"the connection to {self._where} broke: {str(error) or type(error).__name__}")
+
+
+def parse_url(url: str) -> tuple[str, int]:
+    """Host and port of http://HOST:PORT on loopback. Raises Failure for any other: the token travels in the clear."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        port = parts.port
+    except ValueError:
+        port = None
+        parts = urllib.parse.SplitResult("", "", "", "", "")
+    rest = parts.path.strip("/") or parts.query or parts.fragment or parts.username
+    host = parts.hostname or ""
+    if parts.scheme != "http" or port is None or rest or not (host == "localhost" or host.startswith("127.")):
+        hint = "over the network, use `ssh HOST sparkctl ...`"
+        raise Failure(Exit.USAGE, f"--url {url}: expected http://127.0.0.1:PORT", hint)
+    return host, port
+
+
+def read_token(file: Path | None) -> str | None:
+    """The token in the file, or in the default one if there is none given and it can be read. Raises Failure."""
+    path = file or TOKEN_FILE
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        if file is None:
+            return None
+        reason = error.strerror if isinstance(error, OSError) else "not ASCII"
+        raise Failure(Exit.CONFIG, f"cannot read the token in {path}: {reason}") from error
+    if not token.isprintable() or " " in token or not token:
+        raise Failure(Exit.CONFIG, f"{path} holds no token: expected one word")
+    return token
+
+
+def _refusal(status: int, body: Json) -> Failure:
+    findings = body.get("findings")
+    return Failure(
+        _EXITS.get(status, Exit.ERROR),
+        str(body.get("detail") or body.get("title") or f"status {status}"),
+        str(body.get("hint") or ""),
+        findings if isinstance(findings, list) else (),
+    )

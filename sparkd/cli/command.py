@@ -1,0 +1,117 @@
+"""The command line: what can be asked, and how a command ends."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from sparkd import __version__
+from sparkd.cli import cluster, ring, show
+from sparkd.cli.client import SOCKET, TOKEN_FILE, Client, parse_url, read_token
+from sparkd.cli.failure import MEANINGS, Exit, Failure
+from sparkd.cli.render import findings
+from sparkd.cli.text import clean, style_of
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command. Returns its exit code; argparse itself leaves with 2 on wrong usage, 0 after --help."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options))
+    except Failure as failure:
+        _tell(failure)
+        return failure.exit_code
+    except KeyboardInterrupt:
+        print("sparkctl: interrupted", file=sys.stderr)
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # The reader has left, as `head` does. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.ERROR
+
+
+def _tell(failure: Failure) -> None:
+    style = style_of(sys.stderr)
+    lines = [f"sparkctl: {clean(line)}" for line in failure.text.splitlines()]
+    lines[0] = style.paint(lines[0], "red")
+    lines += findings([finding for finding in failure.findings if isinstance(finding, dict)], style)
+    if failure.hint:
+        lines.append(f"hint: {clean(failure.hint)}")
+    print("\n".join(lines), file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    codes = "\n".join(f"  {code.value:>3}  {meaning}" for code, meaning in MEANINGS.items())
+    parser = argparse.ArgumentParser(
+        prog="sparkctl",
+        description="Operate a ring of DGX Sparks. Every node answers for the whole ring.",
+        epilog=f"exit codes:\n{codes}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"sparkctl {__version__}")
+    daemon = _daemon_options()
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
+
+    def add(name: str, help_text: str, more: str = "") -> argparse.ArgumentParser:
+        description = textwrap.fill(f"{help_text[0].upper()}{help_text[1:]}. {more}".strip(), 100)
+        return commands.add_parser(name, help=help_text, description=description, parents=[daemon])
+
+    command = add("up", "ask for the ring to run", "If a check fails, nothing is started.")
+    _waiting(command, "the ring is ready, has been refused or has failed")
+    command.set_defaults(run=lambda options: ring.up(_client(options), wait=options.wait, timeout=options.timeout))
+
+    command = add("down", "ask for the ring to stop", "This is valid in every state.")
+    _waiting(command, "no rank is left on any node")
+    command.set_defaults(run=lambda options: ring.down(_client(options), wait=options.wait, timeout=options.timeout))
+
+    command = add("clear", "let a ring that is held after repeated failures be started again")
+    command.set_defaults(run=lambda options: ring.clear(_client(options)))
+
+    command = add("status", "show what the ring does and what it waits for")
+    command.add_argument("--json", action="store_true", help="print what the API says")
+    command.add_argument("--watch", action="store_true", help="again whenever it changes, until interrupted")
+    command.set_defaults(run=lambda options: show.status(_client(options), as_json=options.json, watch=options.watch))
+
+    command = add("plan", "show what the fabric should be: cables, links, addresses, routes")
+    command.add_argument("--json", action="store_true", help="print what the API says")
+    command.set_defaults(run=lambda options: show.plan(_client(options), as_json=options.json))
+
+    command = add("events", "show what this node has seen and done, oldest first")
+    command.add_argument("--follow", action="store_true", help="go on with new ones, until interrupted")
+    command.add_argument("--json", action="store_true", help="print one JSON object per line")
+    command.set_defaults(run=lambda options: show.events(_client(options), as_json=options.json, follow=options.follow))
+
+    cluster.add_commands(commands)
+    return parser
+
+
+def _daemon_options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(add_help=False)
+    group = parser.add_argument_group("where sparkd listens")
+    group.add_argument("--socket", type=Path, default=SOCKET, metavar="PATH", help=f"Unix socket (default {SOCKET})")
+    group.add_argument("--url", metavar="URL", help="http://127.0.0.1:PORT in place of the Unix socket")
+    token_help = f"with --url: the token that allows changes (default {TOKEN_FILE}, if it can be read)"
+    group.add_argument("--token-file", type=Path, metavar="FILE", help=token_help)
+    return parser
+
+
+def _waiting(parser: argparse.ArgumentParser, end: str) -> None:
+    parser.add_argument("--wait", action="store_true", help=f"end when {end}; tell meanwhile what it waits for")
+    parser.add_argument("--timeout", type=_seconds, metavar="S", help="with --wait: give up waiting after S seconds")
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number of seconds above 0")
+    return value
+
+
+def _client(options: argparse.Namespace) -> Client:
+    if options.url is None:
+        return Client(options.socket)
+    return Client(tcp=parse_url(options.url), token=read_token(options.token_file))

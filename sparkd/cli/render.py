@@ -1,0 +1,169 @@
+"""The API's JSON as text: the status of the ring on one screen. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ring_mesh import PORTS
+from sparkd.cli.text import PHASE_COLOURS, Style, bar, clean, columns, duration
+
+_CAGES = {port.device: port.cage for port in PORTS}
+_SEVERITY_COLOURS = {"refuse": "red", "repair": "yellow", "warn": "yellow"}
+_STATE_COLOURS = {"ready": "green", "starting": "yellow", "stopping": "yellow", "ended": "red", "unknown": "yellow"}
+
+Json = Mapping[str, Any]
+
+
+def status(ring: Json, style: Style, now: float) -> str:
+    """What GET /v1/ring says. now: Unix seconds, for the age of the last death."""
+    sections = [_head(ring, style), _waits(ring, style), _cables(ring, style), _ranks(ring, style), _peers(ring, style)]
+    found = rows(ring, "findings")
+    if found:
+        sections.append([style.paint("Findings", "bold"), *findings(found, style)])
+    sections.append(_last_death(ring, style, now))
+    return "\n\n".join("\n".join(section) for section in sections if section)
+
+
+def sentence(ring: Json) -> str:
+    """Phase and summary in one line."""
+    return f"{clean(ring.get('phase')) or 'unknown'}: {clean(ring.get('summary'))}"
+
+
+def findings(found: list[Json], style: Style) -> list[str]:
+    """Lines for each finding: where and which, what was seen, what is expected, what to do."""
+    lines = []
+    for finding in found:
+        severity = clean(finding.get("severity"))
+        head = f"{clean(finding.get('node'))}: {clean(finding.get('id'))}, {clean(finding.get('subject'))}"
+        lines.append(f"  {style.paint(f'{severity:<6}', _SEVERITY_COLOURS.get(severity))}  {head}")
+        for word, key in (("found", "observed"), ("expected", "expected"), ("fix", "fix")):
+            if text := clean(finding.get(key)):
+                lines += style.wrap(text, f"          {word:<8}  ", " " * 20)
+    return lines
+
+
+def rows(table: Json, key: str) -> list[Json]:
+    """The objects in a list of the answer; nothing if it has no such list."""
+    value = table.get(key)
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def _head(ring: Json, style: Style) -> list[str]:
+    phase = clean(ring.get("phase")) or "unknown"
+    first, *more = style.wrap(clean(ring.get("summary")) or "no summary", f"{phase.upper()}  ", "  ")
+    engine = ring.get("engine")
+    engine = engine if isinstance(engine, dict) else {}
+    conductor = clean(ring.get("conductor"))
+    told = [
+        f"Ring {clean(ring.get('cluster'))}, epoch {clean(ring.get('epoch'))}",
+        f"wanted {clean(ring.get('want'))}: {clean(ring.get('reason'))} (by {clean(ring.get('by'))})",
+        f"engine {clean(engine.get('name'))}, API on {conductor} {clean(engine.get('api'))}",
+        f"told by {clean(ring.get('node'))}, conductor {conductor}",
+    ]
+    head = style.paint(phase.upper(), PHASE_COLOURS.get(phase, "bold")) + first.removeprefix(phase.upper())
+    return [head, *more, *style.wrap("; ".join(told), "  ", "  ")]
+
+
+def _waits(ring: Json, style: Style) -> list[str]:
+    waits = ring.get("waits")
+    if not isinstance(waits, list) or not waits:
+        return []
+    lines = [line for wait in waits for line in style.wrap(clean(wait), "  - ", "    ")]
+    return [style.paint("Waits for", "bold"), *lines]
+
+
+def _cables(ring: Json, style: Style) -> list[str]:
+    nodes = [clean(row.get("node")) for row in sorted(rows(ring, "ranks"), key=lambda row: int(row.get("rank") or 0))]
+    ends = {clean(row.get("node")): row.get("ends") for row in rows(ring, "fabric")}
+    if len(nodes) < 2 or not ends:
+        return []
+    table = [["  ", "", "port 0", "", "port 1", ""]]
+    for index, node in enumerate(nodes):
+        peer = nodes[(index + 1) % len(nodes)]
+        here, there = _cage(ends.get(node), 0), _cage(ends.get(peer), 1)
+        table.append(["  ", node, here, _wire(here, there), there, peer])
+    head, *cables = ["  ".join(row) for row in columns(table)]
+    painted = [
+        style.paint(line, None if " ==== " in line else "red" if " -X- " in line else "yellow") for line in cables
+    ]
+    return [style.paint("Cables", "bold") + head.rstrip().removeprefix("      "), *painted]
+
+
+def _cage(ends: Any, cage: int) -> str:
+    """The state of one cage in a few words; its node may not be able to tell."""
+    if not isinstance(ends, list):
+        return "unknown"
+    twins = [end for end in ends if isinstance(end, dict) and _CAGES.get(str(end.get("device"))) == cage]
+    with_carrier = sum(bool(end.get("carrier")) for end in twins)
+    if not twins:
+        return "no device"
+    if with_carrier == 0:
+        return "no carrier"
+    if with_carrier < len(twins):
+        return f"carrier {with_carrier} of {len(twins)}"
+    return "ok" if all(end.get("verified") for end in twins) else "not set up"
+
+
+def _wire(here: str, there: str) -> str:
+    states = {here, there}
+    if states == {"ok"}:
+        return "===="
+    if "no carrier" in states or "no device" in states:
+        return "-X-"
+    return "????" if "unknown" in states else "----"
+
+
+def _ranks(ring: Json, style: Style) -> list[str]:
+    ranks = rows(ring, "ranks")
+    if not ranks:
+        return []
+    table = []
+    for row in ranks:
+        progress = row.get("progress")
+        stage = clean(row.get("stage")) or "-"
+        if isinstance(progress, dict) and isinstance(done := progress.get("done"), int):
+            total = progress.get("total")
+            if isinstance(total, int) and total > 0:
+                stage = f"{stage:<10} {bar(done, total)} {done}/{total}"
+        text = clean(row.get("text"))
+        table.append([" ", clean(row.get("rank")), clean(row.get("node")), clean(row.get("state")), stage, text])
+    lines = []
+    for row, cells in zip(ranks, columns(table), strict=True):
+        indent = sum(len(cell) + 2 for cell in cells[:-1])
+        cells[-1] = style.fit(cells[-1], indent)
+        cells[3] = style.paint(cells[3], _STATE_COLOURS.get(clean(row.get("state"))))
+        lines.append("  ".join(cells).rstrip())
+    units = sorted({clean(row.get("unit")) for row in ranks})
+    return [style.paint("Ranks", "bold") + f"  {', '.join(units)}", *lines]
+
+
+def _peers(ring: Json, style: Style) -> list[str]:
+    peers = rows(ring, "peers")
+    if not peers:
+        return []
+    table = []
+    for peer in peers:
+        age, error = peer.get("age"), clean(peer.get("error"))
+        heard = f"heard {duration(age)} ago" if isinstance(age, (int, float)) else "not heard yet"
+        details = [f"epoch {peer['epoch']}"] if peer.get("epoch") is not None else []
+        if (version := clean(peer.get("version"))) not in ("", clean(ring.get("version"))):
+            details.append(f"version {version} (here {clean(ring.get('version'))})")
+        if error:
+            details.append(f"last error: {error}")
+        table.append([" ", clean(peer.get("node")), heard, ", ".join(details)])
+    lines = []
+    for peer, cells in zip(peers, columns(table), strict=True):
+        line = style.fit("  ".join(cells).rstrip())
+        lines.append(style.paint(line, "yellow" if peer.get("error") or peer.get("age") is None else None))
+    return [style.paint("Peers", "bold"), *lines]
+
+
+def _last_death(ring: Json, style: Style, now: float) -> list[str]:
+    deaths = [death for death in rows(ring, "deaths") if isinstance(death.get("at"), (int, float))]
+    if not deaths:
+        return []
+    death = max(deaths, key=lambda row: float(row["at"]))
+    where = f"rank {clean(death.get('rank'))} on {clean(death.get('node'))}, epoch {clean(death.get('epoch'))}"
+    head = f"{style.paint('Last death', 'bold')}  {where}, {duration(now - death['at'])} ago ({len(deaths)} in all)"
+    return [head, *style.wrap(clean(death.get("sentence")), "  ", "  ")]

@@ -1,0 +1,94 @@
+"""up, down, clear: changing what the ring does, and waiting until it does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from sparkd.cli import render
+from sparkd.cli.client import Client, Json
+from sparkd.cli.failure import Exit, Failure
+from sparkd.cli.text import clean, say
+
+POLL = 0.2
+# sparkd may be restarted or upgraded while one waits; the ring does not care and neither should the command.
+SILENCE = 30.0
+
+Verdict = Callable[[Json], Exit | None]
+
+
+def up(client: Client, *, wait: bool, timeout: float | None = None) -> Exit:
+    """Ask for a start; with `wait`, until the ring is ready (OK), held, or was stopped by someone else (ERROR)."""
+    return _change(client, "start", _is_up if wait else None, timeout)
+
+
+def down(client: Client, *, wait: bool, timeout: float | None = None) -> Exit:
+    """Ask for a stop; with `wait`, until no rank is left (OK) or someone else has started the ring (ERROR)."""
+    return _change(client, "stop", _is_down if wait else None, timeout)
+
+
+def clear(client: Client) -> Exit:
+    """Take back that the ring is held."""
+    return _change(client, "clear", None, None)
+
+
+def _change(client: Client, what: str, verdict: Verdict | None, timeout: float | None) -> Exit:
+    started = time.monotonic()
+    operation = client.post(f"/v1/ring/{what}")
+    epoch = operation.get("epoch")
+    if not isinstance(epoch, int):
+        raise Failure(Exit.ERROR, f"the answer to {what} names no epoch")
+    say(f"epoch {epoch}: {clean(operation.get('summary'))}")
+    if verdict is None:
+        return Exit.OK
+    return _wait(client, epoch, verdict, started, timeout)
+
+
+def _wait(client: Client, epoch: int, verdict: Verdict, started: float, timeout: float | None) -> Exit:
+    """Tell each new sentence of the ring until there is a verdict on it."""
+    told = ""
+    answered = time.monotonic()
+    while True:
+        now = time.monotonic()
+        try:
+            ring = client.get("/v1/ring")
+            answered = now
+        except Failure as failure:
+            if failure.exit_code != Exit.UNREACHABLE or now - answered > SILENCE:
+                raise
+            ring, line = {}, f"{failure}; trying again"
+        else:
+            # The conductor has accepted, but this node may not have heard of it yet: what it says is of the past.
+            heard = isinstance(ring.get("epoch"), int) and ring["epoch"] >= epoch
+            line = render.sentence(ring) if heard else f"waiting for this node to hear of epoch {epoch}"
+            ring = ring if heard else {}
+        if line != told:
+            say(f"{now - started:7.1f} s  {line}")
+            told = line
+        if ring and (end := verdict(ring)) is not None:
+            return end
+        if timeout is not None and now - started > timeout:
+            raise Failure(Exit.TIMEOUT, f"not there after {timeout:g} s; last: {told}", "it goes on: sparkctl status")
+        try:
+            time.sleep(POLL)
+        except KeyboardInterrupt:
+            raise Failure(Exit.INTERRUPTED, "no longer waiting; the ring goes on", "sparkctl status") from None
+
+
+def _is_up(ring: Json) -> Exit | None:
+    if ring.get("phase") == "ready":
+        return Exit.OK
+    if ring.get("phase") == "held":
+        raise Failure(Exit.ERROR, f"the ring is held: {clean(ring.get('reason'))}", "sparkctl status; sparkctl clear")
+    if ring.get("want") != "up":
+        raise Failure(Exit.ERROR, f"stopped by {clean(ring.get('by'))}: {clean(ring.get('reason'))}")
+    return None
+
+
+def _is_down(ring: Json) -> Exit | None:
+    if ring.get("want") == "up":
+        raise Failure(Exit.ERROR, f"started again by {clean(ring.get('by'))}: {clean(ring.get('reason'))}")
+    # A held ring is down as well, and says so by its ranks.
+    states = {row.get("state") for row in render.rows(ring, "ranks")}
+    gone = ring.get("phase") == "down" or (ring.get("phase") == "held" and states <= {"down", "ended"})
+    return Exit.OK if gone else None

@@ -1,0 +1,110 @@
+"""status, plan, events: looking at the ring."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import ring_mesh
+from sparkd.cli import render
+from sparkd.cli.client import Client
+from sparkd.cli.failure import Exit, Failure
+from sparkd.cli.text import PHASE_COLOURS, Style, clean, say, style_of
+
+POLL = 1.0
+_LIMIT = 500
+
+
+def status(client: Client, *, as_json: bool, watch: bool) -> Exit:
+    """Print the status; with `watch`, again and again, also over a restart of sparkd."""
+    if not watch:
+        ring = client.get("/v1/ring")
+        say(json.dumps(ring, indent=2) if as_json else render.status(ring, style_of(sys.stdout), time.time()))
+        return Exit.OK
+    told = ""
+    while True:
+        try:
+            ring = client.get("/v1/ring")
+            # How long ago a peer was heard changes each time: to a program or a file that is no news.
+            news = json.dumps({**ring, "peers": [{**peer, "age": None} for peer in render.rows(ring, "peers")]})
+            text = json.dumps(ring) if as_json else render.status(ring, style_of(sys.stdout), time.time())
+        except Failure as failure:
+            if failure.exit_code != Exit.UNREACHABLE:
+                raise
+            news, text = str(failure), "" if as_json else f"{failure} (trying again)"
+        if sys.stdout.isatty() and not as_json:
+            # Home, the text with the rest of each line erased, then erase what is below: a full clear would flicker.
+            say("\x1b[H" + text.replace("\n", "\x1b[K\n") + "\x1b[K\x1b[J")
+        elif news != told and text:
+            say(text if as_json else f"{text}\n")
+        told = news
+        if not _rest():
+            return Exit.OK
+
+
+def plan(client: Client, *, as_json: bool) -> Exit:
+    """Print the plan of the fabric."""
+    answer = client.get("/v1/plan")
+    if as_json:
+        say(json.dumps(answer, indent=2))
+        return Exit.OK
+    described = answer.get("cluster")
+    try:
+        table = {**described, "node": described["nodes"]} if isinstance(described, dict) else {}
+        table.pop("nodes", None)
+        text = ring_mesh.render(ring_mesh.plan(ring_mesh.parse_cluster(table)))
+    except (KeyError, ring_mesh.ClusterError) as error:
+        hint = "sparkctl plan --json prints it as it is"
+        raise Failure(Exit.ERROR, f"this sparkctl cannot read the plan: {error}", hint) from error
+    say(text.rstrip("\n"))
+    return Exit.OK
+
+
+def events(client: Client, *, as_json: bool, follow: bool) -> Exit:
+    """Print the events that sparkd has kept; with `follow`, new ones as they come, also over a restart of sparkd."""
+    style = style_of(sys.stdout)
+    after, silent = 0, False
+    while True:
+        try:
+            answer = client.get(f"/v1/events?after={after}&limit={_LIMIT}")
+        except Failure as failure:
+            if not follow or failure.exit_code != Exit.UNREACHABLE:
+                raise
+            if not silent:
+                say(f"sparkctl: {failure} (trying again)", sys.stderr)
+            silent = True
+        else:
+            last = answer.get("last")
+            last = last if isinstance(last, int) else after
+            for event in render.rows(answer, "events"):
+                say(json.dumps(event) if as_json else _event(event, style))
+            # A restarted sparkd counts from 1 again, and has to be asked again for what it has.
+            silent, after, restarted = False, 0 if last < after else last, last < after
+            if restarted:
+                continue
+        if not follow or not _rest():
+            return Exit.OK
+
+
+def _event(event: Mapping[str, Any], style: Style) -> str:
+    at = event.get("at")
+    when = f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S}" if isinstance(at, (int, float)) else "-" * 19
+    phase = clean(event.get("phase"))
+    shown = style.paint(f"{phase:<8}", PHASE_COLOURS.get(phase))
+    text = clean(event.get("text"))
+    if event.get("kind") == "error":
+        text = style.paint(text, "red")
+    return f"{when}  {clean(event.get('epoch')):>4}  {shown}  {clean(event.get('kind')):<7}  {text}"
+
+
+def _rest() -> bool:
+    """Wait for the next look; False when the operator has had enough."""
+    try:
+        time.sleep(POLL)
+    except KeyboardInterrupt:
+        return False
+    return True

@@ -1,0 +1,181 @@
+"""A daemon as sparkctl sees one: HTTP on a real socket, a ring that starts and stops, refusals like the real one's."""
+
+from __future__ import annotations
+
+import json
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import ring_mesh
+
+Json = dict[str, Any]
+TOKEN = "t0ken-of-the-lab-cluster"
+NODES = ("spark1", "spark2", "spark3")
+FINDING = {
+    "id": "cable-missing",
+    "node": "spark2",
+    "severity": "refuse",
+    "subject": "enp1s0f0np0 (port 0)",
+    "observed": "no carrier",
+    "expected": "a cable to port 1 of spark3",
+    "fix": "plug the cable in",
+}
+
+
+@dataclass
+class FakeRing:
+    """The ring's state. story: what the following looks find, each on top of the one before."""
+
+    phase: str = "down"
+    want: str = "down"
+    epoch: int = 7
+    summary: str = "down: nobody has asked for a start"
+    reason: str = "never started"
+    by: str = "nobody"
+    findings: list[Json] = field(default_factory=list)
+    held: bool = False
+    conductor_silent: bool = False
+    starting: int = 0
+    """So many requests find a daemon that has only just started."""
+    drop: int = 0
+    """So many requests find a daemon that dies before it answers."""
+    story: list[Json] = field(default_factory=list)
+    events: list[Json] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+    def look(self) -> Json:
+        if self.story:
+            for key, value in self.story.pop(0).items():
+                setattr(self, key, value)
+        state = "ready" if self.phase == "ready" else "starting" if self.phase == "starting" else "down"
+        return {
+            "phase": self.phase,
+            "want": self.want,
+            "epoch": self.epoch,
+            "summary": self.summary,
+            "waits": [],
+            "reason": self.reason,
+            "by": self.by,
+            "node": "spark1",
+            "conductor": "spark1",
+            "cluster": "lab",
+            "version": "0.1.0",
+            "engine": {"name": "probe", "api": "127.0.0.1:8888"},
+            "ranks": [{"rank": rank, "node": node, "state": state} for rank, node in enumerate(NODES)],
+            "findings": self.findings,
+            "peers": [{"node": "spark2", "age": 0.4, "error": "", "epoch": self.epoch, "version": "0.1.0"}],
+            "fabric": [],
+            "deaths": [],
+        }
+
+    def change(self, what: str) -> tuple[int, Json]:
+        if self.conductor_silent:
+            return problem(503, "conductor-unreachable", "spark1 does not answer", hint="look at sparkd on spark1")
+        if what == "start":
+            if self.held:
+                return problem(409, "held", "the ring is held", hint="sparkctl clear")
+            if self.findings:
+                return problem(409, "start-refused", "1 check does not pass", findings=self.findings)
+            self.want, self.by, self.reason = "up", "operator", "asked"
+        elif what == "stop":
+            self.want, self.by, self.reason = "down", "operator", "asked"
+        elif what == "clear":
+            self.held = False
+        else:
+            return problem(404, "not-found", "Not Found")
+        self.epoch += 1
+        return 202, {
+            "operation": f"/v1/operations/{self.epoch}",
+            "epoch": self.epoch,
+            "want": self.want,
+            "summary": "accepted",
+        }
+
+    def answer(self, method: str, url: str) -> tuple[int, Json]:
+        self.asked.append(f"{method} {url}")
+        path = urlsplit(url).path
+        if self.starting:
+            self.starting -= 1
+            return problem(503, "starting", "sparkd has only just started")
+        match method, path:
+            case "GET", "/v1/ring":
+                return 200, self.look()
+            case "GET", "/v1/plan":
+                return 200, plan()
+            case "GET", "/v1/events":
+                query = parse_qs(urlsplit(url).query)
+                after, limit = int(query["after"][0]), int(query["limit"][0])
+                if not 1 <= limit <= 500:
+                    return problem(422, "bad-request", "query.limit: out of range")
+                chosen = [event for event in self.events if event["id"] > after]
+                return 200, {"events": chosen[-limit:], "last": self.events[-1]["id"] if self.events else 0}
+            case "POST", _ if path.startswith("/v1/ring/"):
+                return self.change(path.removeprefix("/v1/ring/"))
+        return problem(404, "not-found", "Not Found")
+
+
+def problem(status: int, code: str, detail: str, **more: Any) -> tuple[int, Json]:
+    return status, {"type": "about:blank", "title": code, "status": status, "code": code, "detail": detail, **more}
+
+
+def plan() -> Json:
+    nodes = [{"name": name, "rank": rank, "address": f"192.168.77.{rank + 1}"} for rank, name in enumerate(NODES)]
+    cluster = ring_mesh.parse_cluster({"name": "lab", "base_range": "10.77.0.0/21", "node": nodes})
+    return ring_mesh.plan_as_json(ring_mesh.plan(cluster))
+
+
+class _UnixServer(socketserver.UnixStreamServer):
+    request_queue_size = 16
+
+
+@contextmanager
+def serve(ring: FakeRing, unix: Path | None = None) -> Iterator[int]:
+    """Serve the ring on the Unix socket, or on loopback TCP with the token; yields the port (0 on the socket)."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self._reply(lambda: ring.answer("GET", self.path))
+
+        def do_POST(self) -> None:
+            given = self.headers.get("Authorization")
+            if unix is not None or given == f"Bearer {TOKEN}":
+                self._reply(lambda: ring.answer("POST", self.path))
+            elif given is None:
+                self._reply(lambda: problem(401, "token-missing", "a change needs a token"))
+            else:
+                self._reply(lambda: problem(401, "token-wrong", "the token is not the one of this machine"))
+
+        def _reply(self, answer: Callable[[], tuple[int, Json]]) -> None:
+            if ring.drop:
+                ring.drop -= 1
+                self.close_connection = True
+                return
+            status, body = answer()
+            data = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json" if status < 400 else "application/problem+json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Keep the test's stderr to sparkctl."""
+
+    server = _UnixServer(str(unix), Handler) if unix is not None else HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server.server_port if isinstance(server, HTTPServer) else 0
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

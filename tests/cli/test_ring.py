@@ -1,0 +1,155 @@
+"""up, down, clear: what is asked, what is told, and how each ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sparkd.cli import main
+from sparkd.cli.client import Client
+from sparkd.cli.failure import Exit, Failure
+from tests.cli.conftest import Ctl
+from tests.cli.fakes import FINDING, TOKEN, FakeRing, serve
+
+
+def test_up_without_waiting(ring: FakeRing, ctl: Ctl) -> None:
+    assert ctl("up") == (0, "epoch 8: accepted\n", "")
+    assert ring.asked == ["POST /v1/ring/start"]
+
+
+def test_up_waits_and_tells_each_sentence_once(ring: FakeRing, ctl: Ctl) -> None:
+    ring.story = [
+        {"phase": "gated", "summary": "waiting for spark3 to adopt epoch 8"},
+        {},
+        {"phase": "starting", "summary": "rank 1 (spark2): warmup 3/6"},
+        {"phase": "ready", "summary": "all ranks serve"},
+    ]
+    ended = ctl("up", "--wait")
+    assert ended.code == 0
+    assert [line.partition(" s  ")[2] or line for line in ended.out.splitlines()] == [
+        "epoch 8: accepted",
+        "gated: waiting for spark3 to adopt epoch 8",
+        "starting: rank 1 (spark2): warmup 3/6",
+        "ready: all ranks serve",
+    ]
+
+
+def test_what_a_node_says_of_an_older_epoch_is_no_verdict(ring: FakeRing, ctl: Ctl) -> None:
+    ring.story = [
+        {"epoch": 7, "phase": "held", "want": "down"},
+        {"epoch": 7, "phase": "ready", "want": "up"},
+        {"epoch": 9, "phase": "ready", "want": "up", "summary": "all ranks serve"},
+    ]
+    ended = ctl("up", "--wait")
+    assert ended.code == 0
+    assert "waiting for this node to hear of epoch 8" in ended.out
+    assert ended.out.count("ready") == 1
+
+
+def test_refusal_lists_each_finding(ring: FakeRing, ctl: Ctl) -> None:
+    ring.findings = [FINDING, {**FINDING, "node": "spark3", "subject": "enp1s0f1np1 (port 1)"}]
+    code, out, err = ctl("up", "--wait")
+    assert (code, out) == (3, "")
+    assert err.splitlines() == [
+        "sparkctl: 1 check does not pass",
+        "  refuse  spark2: cable-missing, enp1s0f0np0 (port 0)",
+        "          found     no carrier",
+        "          expected  a cable to port 1 of spark3",
+        "          fix       plug the cable in",
+        "  refuse  spark3: cable-missing, enp1s0f1np1 (port 1)",
+        "          found     no carrier",
+        "          expected  a cable to port 1 of spark3",
+        "          fix       plug the cable in",
+    ]
+
+
+def test_held_and_clear(ring: FakeRing, ctl: Ctl) -> None:
+    ring.held = True
+    assert ctl("up") == (3, "", "sparkctl: the ring is held\nhint: sparkctl clear\n")
+    assert ctl("clear").code == 0
+    assert ctl("up").code == 0
+
+
+def test_a_ring_that_gives_up_ends_the_waiting(ring: FakeRing, ctl: Ctl) -> None:
+    ring.story = [{"phase": "starting"}, {"phase": "held", "want": "down", "reason": "the same death twice"}]
+    code, _, err = ctl("up", "--wait")
+    assert code == 1
+    assert err == "sparkctl: the ring is held: the same death twice\nhint: sparkctl status; sparkctl clear\n"
+
+
+def test_a_stop_by_someone_else_ends_the_waiting(ring: FakeRing, ctl: Ctl) -> None:
+    ring.story = [{"phase": "stopping", "want": "down", "epoch": 9, "by": "operator on spark2", "reason": "enough"}]
+    assert ctl("up", "--wait")[::2] == (1, "sparkctl: stopped by operator on spark2: enough\n")
+
+
+def test_timeout(ring: FakeRing, ctl: Ctl) -> None:
+    ring.story = [{"phase": "gated", "summary": "waiting for spark3"}]
+    code, _, err = ctl("up", "--wait", "--timeout", "0.3")
+    assert (code, err.splitlines()[0]) == (6, "sparkctl: not there after 0.3 s; last: gated: waiting for spark3")
+
+
+def test_down_waits_until_no_rank_is_left(ring: FakeRing, ctl: Ctl) -> None:
+    ring.phase, ring.want = "ready", "up"
+    ring.story = [{"phase": "stopping"}, {"phase": "down", "summary": "stopped"}]
+    code, out, _ = ctl("down", "--wait")
+    assert code == 0
+    assert out.endswith("down: stopped\n")
+    assert ring.asked == ["POST /v1/ring/stop", "GET /v1/ring", "GET /v1/ring"]
+
+
+def test_down_of_a_held_ring(ring: FakeRing, ctl: Ctl) -> None:
+    ring.phase = "held"
+    assert ctl("down", "--wait").code == 0
+
+
+def test_down_is_overtaken_by_a_start(ring: FakeRing, ctl: Ctl) -> None:
+    ring.story = [{"phase": "gated", "want": "up", "epoch": 9, "by": "operator on spark3", "reason": "asked"}]
+    assert ctl("down", "--wait")[::2] == (1, "sparkctl: started again by operator on spark3: asked\n")
+
+
+def test_a_restart_of_the_daemon_does_not_end_the_waiting(ring: FakeRing, ctl: Ctl) -> None:
+    assert ctl("up").code == 0
+    ring.phase, ring.drop = "ready", 1
+    ring.story = [{}]
+    assert ctl("status").code == 5
+    ring.drop = 0
+    ring.story = [{"phase": "starting"}, {"phase": "ready", "summary": "all ranks serve"}]
+    ring.story[0] |= {"drop": 2, "starting": 2}
+    code, out, _ = ctl("up", "--wait")
+    assert code == 0
+    assert "trying again" in out
+    assert out.endswith("ready: all ranks serve\n")
+
+
+def test_the_conductor_does_not_answer(ring: FakeRing, ctl: Ctl) -> None:
+    ring.conductor_silent = True
+    assert ctl("up") == (5, "", "sparkctl: spark1 does not answer\nhint: look at sparkd on spark1\n")
+
+
+@pytest.mark.parametrize(
+    ("token", "code", "sentence"),
+    [
+        (TOKEN, 0, ""),
+        ("another-token-altogether", 4, "sparkctl: the token is not the one of this machine\n"),
+    ],
+)
+def test_tokens_over_tcp(
+    token: str, code: int, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(f"{token}\n")
+    with serve(FakeRing()) as port:
+        where = ["--url", f"http://127.0.0.1:{port}", "--token-file", str(file)]
+        assert main(["status", *where]) == 0
+        assert main(["up", *where]) == code
+    assert capsys.readouterr().err == sentence
+
+
+def test_looking_over_tcp_takes_no_token() -> None:
+    with serve(FakeRing()) as port:
+        client = Client(tcp=("127.0.0.1", port))
+        assert client.get("/v1/ring")["phase"] == "down"
+        with pytest.raises(Failure, match="a change needs a token") as caught:
+            client.post("/v1/ring/start")
+    assert caught.value.exit_code == Exit.DENIED
