@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.packaging.built import Package
+from tests.packaging.built import ROOT, Package
 
 STAND_INS = ("systemctl", "deb-systemd-invoke", "deb-systemd-helper", "systemd-sysusers", "py3compile", "py3clean",
              "pypy3compile", "dpkg", "update-rc.d", "invoke-rc.d")  # fmt: skip
@@ -99,6 +100,25 @@ def test_purge_deletes_what_the_commands_wrote_and_nothing_else(machine: Machine
     other.unlink()
     machine.run("postrm", "purge")
     assert not other.parent.exists()
+
+
+def test_purge_deletes_all_that_an_installation_of_a_configuration_makes(machine: Machine, tmp_path: Path) -> None:
+    (machine.root / "etc").mkdir()
+    (machine.root / "etc/group").write_text("sparkd:x:996:\n")
+    made = tmp_path / "made"
+    sparkctl("cluster", "create", str(ROOT / "packaging/examples/cluster.toml"), "--out", str(made))
+    for change in ("", "# a change, so that the former file is kept\n"):
+        with (made / "spark1/sparkd.toml").open("a") as file:
+            file.write(change)
+        sparkctl("cluster", "install", str(made / "spark1"), "--root", str(machine.root))
+    assert len(list((machine.root / "etc/sparkd").rglob("*"))) > 6
+    machine.run("postrm", "purge")
+    assert not (machine.root / "etc/sparkd").exists()
+
+
+def sparkctl(*arguments: str) -> None:
+    """Run the command of this tree."""
+    subprocess.run([sys.executable, "-m", "sparkd.cli", *arguments], cwd=ROOT, check=True, timeout=60)
 
 
 def configured(root: Path) -> list[Path]:
