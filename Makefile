@@ -22,11 +22,12 @@ lab: deb ## Three virtual Sparks with the package installed and the ring ready (
 	@$(LAB) exec spark1 -- sparkctl status
 	@echo
 	@echo "The ring is ready. How to go on:"
-	@echo "  $(LAB) exec spark2 -- sparkctl status --watch           every node answers for the ring"
-	@echo "  $(LAB) exec spark1 -- journalctl -u sparkd -f           what the daemon does, and why"
-	@echo "  $(LAB) exec spark1 -- curl -s 127.0.0.1:7474/v1/ring    the same over HTTP"
-	@echo "  $(LAB) unplug spark2 0, $(LAB) power-cut spark3         break something; $(LAB) --help"
-	@echo "  make lab-down                                             remove it all"
+	@printf '  %-58s %s\n' \
+	    "$(LAB) exec spark2 -- sparkctl status --watch" "every node answers for the ring" \
+	    "$(LAB) exec spark1 -- journalctl -u sparkd -f" "what the daemon does, and why" \
+	    "$(LAB) exec spark1 -- curl -s 127.0.0.1:7474/v1/ring" "the same over HTTP" \
+	    "$(LAB) power-cut spark3" "break something; see $(LAB) --help" \
+	    "make lab-down" "remove it all"
 
 lab-down: ## Remove the virtual Sparks
 	@$(LAB) down

@@ -13,7 +13,7 @@ from tests.architecture.repository import ROOT, python_files, text_files
 STANDARD_LIBRARY_ONLY = ("ring_mesh", "sparkd/core", "runtime")
 SOURCE = {".py", ".sh", ""}
 # How functions are called that fail a test.
-ASSERTIONS = ("raises", "warns", "fail", "assert_", "check_", "expect_", "until_", "wait_", "eventually")
+ASSERTIONS = ("raises", "warns", "fail", "assert_", "check_", "expect_", "until", "wait_", "eventually")
 Rule = Callable[[Path, str], Iterator[str]]
 
 
@@ -75,17 +75,23 @@ def asserts_nothing(file: Path, text: str) -> Iterator[str]:
     """A test without an assertion passes whatever the code does; a wait that fails at its deadline is one too."""
     if not file.is_relative_to("tests"):
         return
-    for function in ast.walk(ast.parse(text)):
-        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) or not function.name.startswith("test_"):
-            continue
-        for node in ast.walk(function):
-            name = ""
-            if isinstance(node, ast.Call):
-                name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if isinstance(node, ast.Assert) or name.startswith(ASSERTIONS):
-                break
-        else:
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    # A helper in the same file may do it for the test.
+    helpers = {function.name for function in functions if asserts(function, set())}
+    for function in functions:
+        if function.name.startswith("test_") and not asserts(function, helpers):
             yield f"line {function.lineno}: {function.name} asserts nothing"
+
+
+def asserts(function: ast.FunctionDef | ast.AsyncFunctionDef, helpers: set[str]) -> bool:
+    """Whether there is an assertion in the function, or a call of something that is one."""
+    for node in ast.walk(function):
+        name = ""
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+        if isinstance(node, ast.Assert) or name.startswith(ASSERTIONS) or name in helpers:
+            return True
+    return False
 
 
 def place_of_the_checkout(file: Path, text: str, root: Path = ROOT) -> Iterator[str]:
@@ -150,6 +156,7 @@ def test_a_rule_sees_its_violation(rule: Rule, file: str, text: str) -> None:
         (mocks, "tests/x.py", "def test_x(monkeypatch): monkeypatch.chdir('/')"),
         (asserts_nothing, "tests/x.py", "def test_x():\n    with pytest.raises(OSError): run()"),
         (asserts_nothing, "tests/x.py", "def test_x(): assert_kept(1)"),
+        (asserts_nothing, "tests/x.py", "def kept(x):\n    assert x\n\ndef test_x(): kept(1)"),
         (place_of_the_checkout, "units/x", f"/usr/lib{ROOT} {ROOT}-other"),
     ],
 )
