@@ -132,7 +132,9 @@ def _kept_ca(out: Path) -> Pair | None:
 
 
 def _kept(out: Path, name: str) -> bytes | None:
-    found = {path.read_bytes(): path for path in sorted(out.glob(f"*/{name}"))}
+    found: dict[bytes, Path] = {}
+    for path in sorted(out.glob(f"*/{name}")):
+        found.setdefault(path.read_bytes(), path)
     if len(found) > 1:
         text = f"{' and '.join(str(path) for path in found.values())} differ"
         raise Failure(Exit.CONFIG, text, "all nodes share one; delete those that are not in force")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import time
 import urllib.parse
@@ -82,6 +83,8 @@ class Client:
             connection.request(method, path, headers=headers)
             response = connection.getresponse()
             body = response.read(_BODY_LIMIT)
+            if response.length:  # with a limit given, a connection that ends early is no error to http.client
+                raise http.client.IncompleteRead(body, response.length)
         except (OSError, http.client.HTTPException) as error:
             raise self._unreachable(error) from error
         finally:
@@ -128,7 +131,7 @@ def parse_url(url: str) -> tuple[str, int]:
         parts = urllib.parse.SplitResult("", "", "", "", "")
     rest = parts.path.strip("/") or parts.query or parts.fragment or parts.username
     host = parts.hostname or ""
-    if parts.scheme != "http" or port is None or rest or not (host == "localhost" or host.startswith("127.")):
+    if parts.scheme != "http" or port is None or rest or not re.fullmatch(r"localhost|127(\.[0-9]{1,3}){3}", host):
         hint = "over the network, use `ssh HOST sparkctl ...`"
         raise Failure(Exit.USAGE, f"--url {url}: expected http://127.0.0.1:PORT", hint)
     return host, port

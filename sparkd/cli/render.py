@@ -78,16 +78,16 @@ def _cables(ring: Json, style: Style) -> list[str]:
     ends = {clean(row.get("node")): row.get("ends") for row in rows(ring, "fabric")}
     if len(nodes) < 2 or not ends:
         return []
-    table = [["  ", "", "port 0", "", "port 1", ""]]
+    table = [["Cables", "port 0", "", "port 1", ""]]
     for index, node in enumerate(nodes):
         peer = nodes[(index + 1) % len(nodes)]
         here, there = _cage(ends.get(node), 0), _cage(ends.get(peer), 1)
-        table.append(["  ", node, here, _wire(here, there), there, peer])
+        table.append([f"  {node}", here, _wire(here, there), there, peer])
     head, *cables = ["  ".join(row) for row in columns(table)]
     painted = [
         style.paint(line, None if " ==== " in line else "red" if " -X- " in line else "yellow") for line in cables
     ]
-    return [style.paint("Cables", "bold") + head.rstrip().removeprefix("      "), *painted]
+    return [style.paint("Cables", "bold") + head.rstrip().removeprefix("Cables"), *painted]
 
 
 def _cage(ends: Any, cage: int) -> str:
@@ -127,12 +127,12 @@ def _ranks(ring: Json, style: Style) -> list[str]:
             if isinstance(total, int) and total > 0:
                 stage = f"{stage:<10} {bar(done, total)} {done}/{total}"
         text = clean(row.get("text"))
-        table.append([" ", clean(row.get("rank")), clean(row.get("node")), clean(row.get("state")), stage, text])
+        table.append([f"  {clean(row.get('rank'))}", clean(row.get("node")), clean(row.get("state")), stage, text])
     lines = []
     for row, cells in zip(ranks, columns(table), strict=True):
         indent = sum(len(cell) + 2 for cell in cells[:-1])
         cells[-1] = style.fit(cells[-1], indent)
-        cells[3] = style.paint(cells[3], _STATE_COLOURS.get(clean(row.get("state"))))
+        cells[2] = style.paint(cells[2], _STATE_COLOURS.get(clean(row.get("state"))))
         lines.append("  ".join(cells).rstrip())
     units = sorted({clean(row.get("unit")) for row in ranks})
     return [style.paint("Ranks", "bold") + f"  {', '.join(units)}", *lines]
@@ -151,7 +151,7 @@ def _peers(ring: Json, style: Style) -> list[str]:
             details.append(f"version {version} (here {clean(ring.get('version'))})")
         if error:
             details.append(f"last error: {error}")
-        table.append([" ", clean(peer.get("node")), heard, ", ".join(details)])
+        table.append([f"  {clean(peer.get('node'))}", heard, ", ".join(details)])
     lines = []
     for peer, cells in zip(peers, columns(table), strict=True):
         line = style.fit("  ".join(cells).rstrip())

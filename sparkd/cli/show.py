@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -20,11 +21,17 @@ _LIMIT = 500
 
 
 def status(client: Client, *, as_json: bool, watch: bool) -> Exit:
-    """Print the status; with `watch`, again and again, also over a restart of sparkd."""
-    if not watch:
-        ring = client.get("/v1/ring")
-        say(json.dumps(ring, indent=2) if as_json else render.status(ring, style_of(sys.stdout), time.time()))
+    """Print the status; with `watch`, again and again until interrupted, also over a restart of sparkd."""
+    if watch:
+        with contextlib.suppress(KeyboardInterrupt):
+            _watch(client, as_json=as_json)
         return Exit.OK
+    ring = client.get("/v1/ring")
+    say(json.dumps(ring, indent=2) if as_json else render.status(ring, style_of(sys.stdout), time.time()))
+    return Exit.OK
+
+
+def _watch(client: Client, *, as_json: bool) -> None:
     told = ""
     while True:
         try:
@@ -42,8 +49,7 @@ def status(client: Client, *, as_json: bool, watch: bool) -> Exit:
         elif news != told and text:
             say(text if as_json else f"{text}\n")
         told = news
-        if not _rest():
-            return Exit.OK
+        time.sleep(POLL)
 
 
 def plan(client: Client, *, as_json: bool) -> Exit:
@@ -65,29 +71,39 @@ def plan(client: Client, *, as_json: bool) -> Exit:
 
 
 def events(client: Client, *, as_json: bool, follow: bool) -> Exit:
-    """Print the events that sparkd has kept; with `follow`, new ones as they come, also over a restart of sparkd."""
+    """Print the events that sparkd has kept; with `follow`, new ones until interrupted, also over its restart."""
     style = style_of(sys.stdout)
-    after, silent = 0, False
+    after = _tell(client, 0, style, as_json=as_json)
+    if follow:
+        with contextlib.suppress(KeyboardInterrupt):
+            _follow(client, after, style, as_json=as_json)
+    return Exit.OK
+
+
+def _follow(client: Client, after: int, style: Style, *, as_json: bool) -> None:
+    silent = False
     while True:
+        time.sleep(POLL)
         try:
-            answer = client.get(f"/v1/events?after={after}&limit={_LIMIT}")
+            last = _tell(client, after, style, as_json=as_json)
+            # A restarted sparkd counts from 1 again, and has to be asked for all it has.
+            after = _tell(client, 0, style, as_json=as_json) if last < after else last
+            silent = False
         except Failure as failure:
-            if not follow or failure.exit_code != Exit.UNREACHABLE:
+            if failure.exit_code != Exit.UNREACHABLE:
                 raise
             if not silent:
                 say(f"sparkctl: {failure} (trying again)", sys.stderr)
             silent = True
-        else:
-            last = answer.get("last")
-            last = last if isinstance(last, int) else after
-            for event in render.rows(answer, "events"):
-                say(json.dumps(event) if as_json else _event(event, style))
-            # A restarted sparkd counts from 1 again, and has to be asked again for what it has.
-            silent, after, restarted = False, 0 if last < after else last, last < after
-            if restarted:
-                continue
-        if not follow or not _rest():
-            return Exit.OK
+
+
+def _tell(client: Client, after: int, style: Style, *, as_json: bool) -> int:
+    """Print the events after that number; returns the last number there is."""
+    answer = client.get(f"/v1/events?after={after}&limit={_LIMIT}")
+    for event in render.rows(answer, "events"):
+        say(json.dumps(event) if as_json else _event(event, style))
+    last = answer.get("last")
+    return last if isinstance(last, int) else after
 
 
 def _event(event: Mapping[str, Any], style: Style) -> str:
@@ -99,12 +115,3 @@ def _event(event: Mapping[str, Any], style: Style) -> str:
     if event.get("kind") == "error":
         text = style.paint(text, "red")
     return f"{when}  {clean(event.get('epoch')):>4}  {shown}  {clean(event.get('kind')):<7}  {text}"
-
-
-def _rest() -> bool:
-    """Wait for the next look; False when the operator has had enough."""
-    try:
-        time.sleep(POLL)
-    except KeyboardInterrupt:
-        return False
-    return True

@@ -53,7 +53,7 @@ def decide(s: Snapshot) -> Decision:
         actions += bringup.start(s)
     ranks = view(s)
     phase = _phase(s, ranks)
-    waits = (verdict.wait,) if verdict is not None else _waits(s, phase, ranks)
+    waits = (_after_death(s, verdict),) if verdict is not None else _waits(s, phase, ranks)
     return Decision(
         phase,
         tuple(actions),
@@ -76,7 +76,7 @@ def _phase(s: Snapshot, ranks: tuple[RankView, ...]) -> Phase:
     if any(rank.condition == "stopping" for rank in ranks):
         return "stopping"
     if all(rank.condition == "ready" for rank in ranks):
-        return "ready"
+        return "degraded" if gates.blemishes(s) else "ready"
     if all(rank.condition == "ready" or rank.was_ready for rank in ranks):
         return "degraded"
     return "starting" if alive else "gated"
@@ -91,11 +91,19 @@ def _waits(s: Snapshot, phase: Phase, ranks: tuple[RankView, ...]) -> tuple[str,
         case "stopping":
             return tuple(f"{rank.unit} on {rank.node} to end" for rank in ranks if rank.alive)
         case "degraded":
-            return tuple(why for _, why in gates.silent(s))
+            return (*(why for _, why in gates.silent(s)), *gates.blemishes(s))
         case "down" | "held":
             return tuple(f"{why}, so it is not known to be free" for _, why in gates.silent(s))
         case "ready":
             return ()
+
+
+def _after_death(s: Snapshot, verdict: recovery.Verdict) -> str:
+    if verdict.after or s.conductor:
+        return verdict.wait
+    name = s.plan.cluster.conductor.name
+    quiet = next((f", but {why}" for peer, why in gates.silent(s) if peer.name == name), "")
+    return f"{verdict.wait}: {name} is to issue epoch {s.intent.epoch + 1}{quiet}"
 
 
 def _summary(s: Snapshot, phase: Phase, waits: tuple[str, ...]) -> str:

@@ -54,6 +54,14 @@ def ring_findings(s: Snapshot) -> tuple[Finding, ...]:
     return tuple(found + _skews(s))
 
 
+def blemishes(s: Snapshot) -> list[str]:
+    """What would refuse a start now, while the ring serves: it goes on serving, and says so."""
+    found = list(own_findings(s))
+    for _, report in fresh(s):
+        found += report.findings
+    return [finding.sentence for finding in found if finding.severity == "refuse"]
+
+
 def _skews(s: Snapshot) -> list[Finding]:
     return [
         catalogue.config_skew(report.node, key, report.digests.get(key, "missing"), s.node, value)

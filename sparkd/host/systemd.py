@@ -250,6 +250,8 @@ class _Watch:
         self._tell()
 
     def _tell(self) -> None:
+        if self._ending.is_set():
+            return
         try:
             self._loop.call_soon_threadsafe(self._wake)
         except RuntimeError:

@@ -1,0 +1,113 @@
+"""The ring of a lab from outside: through the APIs of its nodes, systemd and the journals."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.lab.control import Lab
+from tests.lab.layout import NODES
+from tests.lab.shell import LabError
+
+SOCKET = "/run/sparkd/api.sock"
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: Any
+
+
+class Ring:
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+
+    def ask(self, node: str, method: str, path: str, *options: str, tcp: bool = False) -> Answer:
+        """One request from the node itself: over its Unix socket, or over 127.0.0.1 as anybody there may."""
+        where = ["http://127.0.0.1:7474"] if tcp else ["--unix-socket", SOCKET, "http://sparkd"]
+        command = ["curl", "-sS", "-i", "-m", "10", "-X", method, *options, *where[:-1], where[-1] + path]
+        text = self.lab.exec(node, *command).stdout
+        head, _, body = text.replace("\r\n", "\n").partition("\n\n")
+        first, *lines = head.split("\n")
+        headers = {line.partition(":")[0].lower(): line.partition(":")[2].strip() for line in lines}
+        parsed = json.loads(body) if "json" in headers.get("content-type", "") else body
+        return Answer(int(first.split()[1]), headers, parsed)
+
+    def get(self, node: str) -> dict[str, Any]:
+        answer = self.ask(node, "GET", "/v1/ring")
+        assert answer.status == 200, answer
+        body: dict[str, Any] = answer.body
+        return body
+
+    def until(self, node: str, reached: Callable[[dict[str, Any]], bool], seconds: float = 40) -> dict[str, Any]:
+        """The node's ring once it is so. Raises AssertionError with its last sentence."""
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                ring = self.get(node)
+            except (AssertionError, LabError, ValueError) as error:  # the node may be on its way down or up
+                ring = {"summary": str(error), "phase": "", "epoch": 0}
+            if ring["phase"] and reached(ring):
+                return ring
+            assert time.monotonic() < end, f"{node} after {seconds} s: {ring['summary']}"
+            time.sleep(0.1)
+
+    def phase(self, phase: str, nodes: tuple[str, ...] = NODES, seconds: float = 40, above: int = 0) -> dict[str, Any]:
+        """Waits until all `nodes` say that phase in an epoch above `above`; returns the first's ring."""
+        rings = [self.until(n, lambda r: r["phase"] == phase and r["epoch"] > above, seconds) for n in nodes]
+        return rings[0]
+
+    def start(self, node: str = NODES[0]) -> dict[str, Any]:
+        answer = self.ask(node, "POST", "/v1/ring/start")
+        assert answer.status == 202, answer
+        return self.phase("ready")
+
+    def stop(self, node: str = NODES[0]) -> None:
+        answer = self.ask(node, "POST", "/v1/ring/stop")
+        assert answer.status == 202, answer
+        self.phase("down")
+
+    def fresh(self) -> dict[str, Any]:
+        """A ready ring without a history of deaths, whatever the test before has left."""
+        for node in NODES:
+            self.until(node, lambda ring: True, 60)
+        ring = self.get(NODES[0])
+        if ring["phase"] == "held":
+            assert self.ask(NODES[0], "POST", "/v1/ring/clear").status == 202
+            self.phase("down")
+        if ring["deaths"] or ring["phase"] not in ("ready", "down"):
+            self.stop()
+        return self.start()
+
+    def idle(self) -> None:
+        """A ring that is down."""
+        self.fresh()
+        self.stop()
+
+    def show(self, node: str, unit: str, prop: str) -> str:
+        return self.lab.exec(node, "systemctl", "show", "--value", "-p", prop, unit).stdout.strip()
+
+    def pids(self, epoch: int) -> dict[str, int]:
+        return {node: int(self.show(node, f"sparkd-rank@{epoch}.service", "MainPID")) for node in NODES}
+
+    def units(self, node: str) -> list[str]:
+        """Loaded rank units in any state."""
+        command = ["systemctl", "list-units", "--all", "--plain", "--no-legend", "sparkd-rank@*"]
+        return [line.split()[0] for line in self.lab.exec(node, *command).stdout.splitlines()]
+
+    def journal(self, node: str, unit: str) -> list[tuple[float, str]]:
+        """(Unix seconds, message) of every line about the unit, by it or by systemd. One kernel, one clock."""
+        text = self.lab.exec(node, "journalctl", "-q", "-u", unit, "-o", "json").stdout
+        entries = [json.loads(line) for line in text.splitlines()]
+        return [(int(entry["__REALTIME_TIMESTAMP"]) / 1e6, str(entry["MESSAGE"])) for entry in entries]
+
+    def said(self, node: str, unit: str, words: str, after: float = 0.0) -> float:
+        """When the journal first had a line with these words. Raises AssertionError if it has not."""
+        lines = self.journal(node, unit)
+        found = next((at for at, line in lines if at >= after and words in line), None)
+        assert found is not None, f"{node}: no {words!r} in " + "\n".join(line for _, line in lines[-40:])
+        return found
