@@ -1,0 +1,213 @@
+"""The screen of `sparkctl status`, from dictionaries written by hand."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import pytest
+
+from sparkd.cli.render import sentence, status
+from sparkd.cli.text import Style, bar, clean, duration
+
+DEVICES = ("enp1s0f0np0", "enP2p1s0f0np0", "enp1s0f1np1", "enP2p1s0f1np1")
+NOW = 1_800_000_000.0
+
+
+def ends(*states: str) -> list[dict[str, Any]]:
+    """Of port 0 and port 1: ok, bare (carrier, but not as planned) or dead."""
+    return [
+        {"device": device, "carrier": state != "dead", "verified": state == "ok"}
+        for device, state in zip(DEVICES, [state for state in states for _ in range(2)], strict=True)
+    ]
+
+
+STARTING: dict[str, Any] = {
+    "phase": "starting",
+    "want": "up",
+    "epoch": 7,
+    "summary": "waiting for rank 1 (spark2): warmup 3/6",
+    "waits": ["rank 1 (spark2): warmup 3/6, measuring enp1s0f1np1", "rank 2 (spark3): formed"],
+    "ranks": [
+        {
+            "rank": rank,
+            "node": f"spark{rank + 1}",
+            "unit": "sparkd-rank@7.service",
+            "state": state,
+            "stage": stage,
+            "progress": progress,
+            "text": text,
+            "pid": 100 + rank,
+        }
+        for rank, (state, stage, progress, text) in enumerate(
+            [
+                ("ready", "ready", None, "canary 152, slowest rail enp1s0f0np0 9.1 Gb/s"),
+                ("starting", "warmup", {"done": 3, "total": 6}, "measuring enp1s0f1np1"),
+                ("starting", "formed", None, ""),
+            ]
+        )
+    ],
+    "node": "spark1",
+    "conductor": "spark1",
+    "cluster": "lab",
+    "version": "0.1.0",
+    "reason": "asked",
+    "by": "operator over the Unix socket on spark1",
+    "findings": [],
+    "peers": [
+        {"node": "spark2", "age": 0.4, "error": "", "epoch": 7, "version": "0.1.0"},
+        {"node": "spark3", "age": 0.9, "error": "", "epoch": 7, "version": "0.1.0"},
+    ],
+    "fabric": [{"node": f"spark{rank}", "ends": ends("ok", "ok")} for rank in (1, 2, 3)],
+    "engine": {"name": "probe", "api": "127.0.0.1:8888"},
+    "deaths": [],
+}
+
+
+def ring(**changes: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(STARTING), **changes}
+
+
+def screen(of: dict[str, Any], width: int = 80) -> list[str]:
+    return status(of, Style(width), NOW).splitlines()
+
+
+def test_the_whole_screen() -> None:
+    assert "\n".join(screen(STARTING)) == (
+        """\
+STARTING  waiting for rank 1 (spark2): warmup 3/6
+  Ring lab, epoch 7; wanted up: asked (by operator over the Unix socket on
+  spark1); engine probe, API on spark1 127.0.0.1:8888; told by spark1, conductor
+  spark1
+
+Waits for
+  - rank 1 (spark2): warmup 3/6, measuring enp1s0f1np1
+  - rank 2 (spark3): formed
+
+Cables    port 0        port 1
+  spark1  ok      ====  ok      spark2
+  spark2  ok      ====  ok      spark3
+  spark3  ok      ====  ok      spark1
+
+Ranks  sparkd-rank@7.service
+  0  spark1  ready     ready                          canary 152, slowest rai...
+  1  spark2  starting  warmup     [######------] 3/6  measuring enp1s0f1np1
+  2  spark3  starting  formed
+
+Peers
+  spark2  heard 0.4 s ago  epoch 7
+  spark3  heard 0.9 s ago  epoch 7"""
+    )
+
+
+def test_the_sentence_comes_first_and_every_line_fits() -> None:
+    long = ring(summary="waiting for " + "x " * 100, waits=["y " * 100], by="z" * 300)
+    for width in (80, 100):
+        lines = screen(long, width)
+        assert lines[0].startswith("STARTING  waiting for x x")
+        # A word that is longer than a line is broken, and nothing else is longer than the terminal.
+        assert max(len(line) for line in lines) <= width
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "line"),
+    [
+        (ends("ok", "ok"), ends("ok", "ok"), "spark1  ok  ====  ok  spark2"),
+        (ends("dead", "ok"), ends("ok", "dead"), "spark1  no carrier  -X-  no carrier  spark2"),
+        (ends("bare", "ok"), ends("ok", "ok"), "spark1  not set up  ----  ok  spark2"),
+        (ends("ok", "ok"), None, "spark1  ok  ????  unknown  spark2"),
+        (ends("dead", "ok"), None, "spark1  no carrier  -X-  unknown  spark2"),
+        (ends("ok", "ok")[1:], [], "spark1  ok  -X-  no device  spark2"),
+        (
+            [{"device": DEVICES[0], "carrier": True, "verified": True}, {"device": DEVICES[1], "carrier": False}],
+            ends("ok", "ok"),
+            "spark1  carrier 1 of 2  ----  ok  spark2",
+        ),
+    ],
+)
+def test_cables(here: Any, there: Any, line: str) -> None:
+    fabric = [{"node": "spark1", "ends": here}, {"node": "spark2", "ends": there}, {"node": "spark3", "ends": None}]
+    lines = screen(ring(fabric=fabric))
+    first = lines[next(index for index, text in enumerate(lines) if text.startswith("Cables")) + 1]
+    assert re.split(r"\s{2,}", first.strip()) == line.split("  ")
+
+
+def test_findings_come_with_their_fix() -> None:
+    finding = {
+        "id": "cable-missing",
+        "node": "spark1",
+        "severity": "refuse",
+        "subject": "enp1s0f0np0 (port 0)",
+        "observed": "no carrier",
+        "expected": "a cable to port 1 of spark2",
+        "fix": "plug the cable in, " * 8,
+    }
+    lines = screen(ring(findings=[finding]))
+    start = lines.index("Findings")
+    assert lines[start + 1 : start + 5] == [
+        "  refuse  spark1: cable-missing, enp1s0f0np0 (port 0)",
+        "          found     no carrier",
+        "          expected  a cable to port 1 of spark2",
+        "          fix       plug the cable in, plug the cable in, plug the cable in,",
+    ]
+    assert lines[start + 5].startswith(" " * 20 + "plug")
+
+
+def test_peers_that_are_silent_or_of_another_version() -> None:
+    peers = [
+        {"node": "spark2", "age": None, "error": "connection refused", "epoch": None, "version": None},
+        {"node": "spark3", "age": 75.2, "error": "timed out", "epoch": 6, "version": "0.2.0"},
+    ]
+    lines = screen(ring(peers=peers), 90)
+    assert lines[-2:] == [
+        "  spark2  not heard yet   last error: connection refused",
+        "  spark3  heard 75 s ago  epoch 6, version 0.2.0 (here 0.1.0), last error: timed out",
+    ]
+
+
+def test_the_last_death() -> None:
+    deaths = [
+        {"epoch": 6, "rank": 2, "node": "spark3", "at": NOW - 200, "sentence": "killed by SIGKILL"},
+        {"epoch": 5, "rank": 1, "node": "spark2", "at": NOW - 900, "sentence": "earlier"},
+    ]
+    assert screen(ring(deaths=deaths))[-2:] == [
+        "Last death  rank 2 on spark3, epoch 6, 3 min ago (2 in all)",
+        "  killed by SIGKILL",
+    ]
+
+
+def test_colour_is_around_words_and_takes_no_columns() -> None:
+    plain, colourful = status(STARTING, Style(80), NOW), status(STARTING, Style(80, True), NOW)
+    assert "\x1b" not in plain
+    assert colourful.startswith("\x1b[33mSTARTING\x1b[0m  waiting")
+    for code in (0, 1, 2, 31, 32, 33):
+        colourful = colourful.replace(f"\x1b[{code}m", "")
+    assert colourful == plain
+
+
+def test_what_a_rank_prints_cannot_move_the_cursor() -> None:
+    hostile = ring(summary="a\x1b[2Jb\nc\x07\u202e", waits=["\x9b2J"])
+    hostile["ranks"][0]["text"] = "\x1b]0;title\x07"
+    assert all(char.isprintable() or char == "\n" for char in status(hostile, Style(80), NOW))
+
+
+@pytest.mark.parametrize("answer", [{}, {"ranks": None, "peers": 3, "fabric": [1], "waits": "x", "engine": []}])
+def test_an_answer_with_little_in_it_is_still_shown(answer: dict[str, Any]) -> None:
+    assert screen(answer)[0] == "UNKNOWN  no summary"
+    assert sentence(answer) == "unknown: "
+
+
+def test_words_and_bars() -> None:
+    assert [bar(done, 6, 6) for done in (0, 3, 6, 9)] == ["[------]", "[###---]", "[######]", "[######]"]
+    assert bar(99, 100, 10) == "[#########-]"
+    assert [duration(seconds) for seconds in (-1, 0.44, 12, 119, 300, 10_000, 200_000)] == [
+        "0 s",
+        "0.4 s",
+        "12 s",
+        "119 s",
+        "5 min",
+        "3 h",
+        "2 days",
+    ]
+    assert clean(None) == ""
