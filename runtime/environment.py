@@ -155,7 +155,7 @@ def is_ipv4(text: str) -> bool:
     """True for a dotted quad as ``inet_pton`` takes it."""
     try:
         socket.inet_pton(socket.AF_INET, text)
-    except OSError:
+    except (OSError, ValueError):
         return False
     return True
 

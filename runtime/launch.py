@@ -21,7 +21,7 @@ from runtime.engines import ENGINES, Engine
 from runtime.environment import BadEnvironment, RankEnvironment, read_environment
 from runtime.exits import ExitCode, RankFailure
 from runtime.log import configure, goes_to_journal, log
-from runtime.notify import Notifier, Progress, one_line
+from runtime.notify import Notifier, Progress
 
 
 def main(environ: Mapping[str, str] = os.environ, engines: Mapping[str, Engine] = ENGINES) -> ExitCode:
@@ -34,10 +34,14 @@ def main(environ: Mapping[str, str] = os.environ, engines: Mapping[str, Engine] 
         configure(environment.name(environment.rank), journal)
         log.info("engine %s, epoch %d of %s", environment.engine, environment.epoch, environment.cluster)
         return engines[environment.engine](environment, progress)
+    except BadEnvironment as error:
+        for problem in error.problems:
+            log.error("%s", problem)
+        progress.failed(str(error))
+        return ExitCode.BAD_ENVIRONMENT
     except RankFailure as failure:
-        sentence = one_line(failure.sentence)
-        log.error("%s", sentence)
-        progress.failed(sentence)
+        log.error("%s", failure.sentence)
+        progress.failed(failure.sentence)
         return failure.code
     except Exception as error:  # noqa: BLE001 - whatever it is, the daemon must read it
         log.exception("the engine has a defect")
@@ -56,9 +60,7 @@ def _read(environ: Mapping[str, str], engines: Mapping[str, Engine]) -> RankEnvi
     except BadEnvironment as error:
         problems += error.problems
     if environment is None or problems:
-        for problem in problems[:-1]:
-            log.error("%s", problem)
-        raise RankFailure(ExitCode.BAD_ENVIRONMENT, "; ".join(problems))
+        raise BadEnvironment(problems)
     return environment
 
 

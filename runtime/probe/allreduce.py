@@ -94,23 +94,24 @@ class AllReduce:
             await asyncio.gather(sending, return_exceptions=True)
         start, stop = chunk_span(len(values), len(ring.order), step.receive)
         ranks = [ring.order[position] for position in step.summed]
-        arrived = self._check(payload, header, behind, closed_form(ranks, operation, start, stop), ranks)
+        arrived = _checked(payload, header, behind, closed_form(ranks, operation, start, stop), ranks, start)
         values[start:stop] = array("q", map(add, arrived, values[start:stop])) if step.reduce else arrived
         self._received += 1
 
-    def _check(
-        self, payload: memoryview, header: bytes, link: int, expected: "array[int]", ranks: Sequence[int]
-    ) -> "array[int]":
-        if payload[: CHUNK.size] != header or len(payload) - CHUNK.size != 8 * len(expected):
-            raise WrongSum(link, f"chunk {payload[: CHUNK.size].hex()} where {header.hex()} belongs")
-        arrived = from_wire(payload[CHUNK.size :])
-        if arrived != expected:
-            index = next(i for i, (found, wanted) in enumerate(zip(arrived, expected, strict=True)) if found != wanted)
-            who = "+".join(str(rank) for rank in sorted(ranks))
-            raise WrongSum(
-                link, f"wrong sum of ranks {who}: element {index} is {arrived[index]}, should be {expected[index]}"
-            )
-        return arrived
+
+def _checked(
+    payload: memoryview, header: bytes, link: int, expected: "array[int]", ranks: Sequence[int], start: int
+) -> "array[int]":
+    if payload[: CHUNK.size] != header or len(payload) - CHUNK.size != 8 * len(expected):
+        raise WrongSum(link, f"chunk {payload[: CHUNK.size].hex()} where {header.hex()} belongs")
+    arrived = from_wire(payload[CHUNK.size :])
+    if arrived != expected:
+        index = next(i for i, (found, wanted) in enumerate(zip(arrived, expected, strict=True)) if found != wanted)
+        who = "+".join(str(rank) for rank in sorted(ranks))
+        raise WrongSum(
+            link, f"wrong sum of ranks {who}: element {start + index} is {arrived[index]}, should be {expected[index]}"
+        )
+    return arrived
 
 
 def own_vector(rank: int, operation: int, length: int) -> "array[int]":

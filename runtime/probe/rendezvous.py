@@ -10,7 +10,7 @@ from runtime.exits import ExitCode, RankFailure
 from runtime.log import log
 from runtime.notify import Progress, Stage
 from runtime.probe.door import Door
-from runtime.probe.handshake import introduce
+from runtime.probe.handshake import Refused, WrongKey, introduce
 from runtime.probe.messages import Abort, Formed, Hello, Joined, Message, decode, encode
 from runtime.probe.sockets import connect, listen
 from runtime.probe.topology import Link, TopologyError, find_links
@@ -208,7 +208,7 @@ async def _knock(environment: RankEnvironment) -> Channel:
     seconds = environment.tuning.rendezvous_timeout
     end = loop.time() + seconds
     endpoint = environment.rendezvous
-    why = "no time"
+    why = told = ""
     while (left := end - loop.time()) > 0:
         try:
             return await _introduced(environment, min(left, CONNECT_SECONDS))
@@ -216,11 +216,13 @@ async def _knock(environment: RankEnvironment) -> Channel:
             if str(error) != why:
                 log.info("%s at %s: %s; trying again", environment.name(0), endpoint, error)
             why = str(error)
+            # What rank 0 said explains more than that it is gone by now.
+            told = why if isinstance(error, (Refused, WrongKey)) else told
         await asyncio.sleep(RETRY_SECONDS)
     raise RankFailure(
         ExitCode.RENDEZVOUS_FAILED,
         f"{environment.name(environment.rank)} could not join {environment.name(0)} at {endpoint}"
-        f" within {seconds:g} s: {why}",
+        f" within {seconds:g} s: {told or why}",
     )
 
 
