@@ -11,7 +11,6 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -46,12 +45,3 @@ def ip(*commands: str) -> None:
     batch = "\n".join(commands)
     done = subprocess.run(["ip", "-batch", "-"], input=batch, text=True, capture_output=True, check=False)
     assert done.returncode == 0, f"{batch}\n{done.stderr}"
-
-
-def forbid_propagation() -> None:
-    """Mounts made from here on stay in this mount namespace."""
-    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
-
-
-def mount_tmpfs(where: Path, size: str) -> None:
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(where)], check=True)
