@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.lab import base, cgroups, hosts, install, wires
-from tests.lab.layout import DOMAINS, NODES, OUTSIDE, PORTS, Link, Places, links_at, places
+from tests.lab.layout import DOMAINS, NODES, OUTSIDE, PORTS, Link, Places, links, links_at, places
 from tests.lab.shell import LabError, locked, replace, run
 
 Say = Callable[[str], None]
@@ -99,16 +99,17 @@ class Lab:
 
         Raises LabError if there is no such node or it is not running.
         """
+        self._require_wires()
         if node == OUTSIDE:
-            if not wires.exists(self.places.wires_netns):
-                raise LabError(f"{OUTSIDE}: exec: no lab is up in {self.places.directory}")
             return ["ip", "netns", "exec", self.places.wires_netns, *argv]
         return hosts.inside(self.places, _node(node), argv)
 
     def exec(
         self, node: str, *argv: str, check: bool = True, timeout: float | None = 60, input: str | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command on a node, or on "outside", a machine of the management network without a certificate.
+        """Run a command on a node, or on "outside", a stranger at .254 of the management network.
+
+        The stranger is this machine itself, with its own programs, in the namespace of the wires.
 
         `timeout` is in seconds. Raises LabError if the node is not running, the command outlives its time, or
         (with `check`) exits other than 0.
@@ -168,6 +169,15 @@ class Lab:
     def mgmt_restore(self, node: str) -> None:
         self._require_wires()
         wires.change(self.places, restore=[_node(node)])
+
+    def mend(self) -> None:
+        """Plug in every cable, give every node power, and wait until all are booted."""
+        self._require_wires()
+        wires.change(self.places, plug=links(), restore=NODES)
+        for node in NODES:
+            if not hosts.supervisor(self.places, node):
+                hosts.start(self.places, node)
+        self.each(self.wait_booted)
 
     def _require_wires(self) -> None:
         if not wires.exists(self.places.wires_netns):

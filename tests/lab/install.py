@@ -36,10 +36,7 @@ def check(deb: Path | None) -> Path:
 
 def cluster_toml(engine: str) -> str:
     """The description `sparkctl cluster create` is given."""
-    text = (
-        '[cluster]\nname = "lab"\nbase_range = "10.77.0.0/21"\n'
-        f'management_interface = "{MANAGEMENT_DEVICE}"\n'
-    )
+    text = f'[cluster]\nname = "lab"\nbase_range = "10.77.0.0/21"\nmanagement_interface = "{MANAGEMENT_DEVICE}"\n'
     for rank, node in enumerate(NODES):
         text += f'\n[[cluster.node]]\nname = "{node}"\nrank = {rank}\naddress = "{address(node)}"\n'
     return text + f'\n[engine]\nname = "{engine}"\n'

@@ -101,18 +101,38 @@ def run(
     Raises LabError if it cannot be started, outlives `timeout` seconds, or (with `check`) fails.
     """
     try:
-        done = subprocess.run(
-            list(argv), check=False, env=environment(), text=True, errors="replace", capture_output=True,
-            timeout=timeout,
-            **({"stdin": subprocess.DEVNULL} if stdin is None else {"input": stdin}),
+        child = subprocess.Popen(
+            list(argv), env=environment(), text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
         )  # fmt: skip
     except FileNotFoundError:
         raise LabError(f"{node}: {step}: {argv[0]} is not installed") from None
-    except subprocess.TimeoutExpired as late:
-        raise LabError(f"{node}: {step}: not done after {late.timeout:.0f} s") from None
+    with child:
+        try:
+            out, err = child.communicate(stdin, timeout)
+        except BaseException as reason:
+            _end(child)
+            if isinstance(reason, subprocess.TimeoutExpired):
+                raise LabError(f"{node}: {step}: not done after {reason.timeout:g} s") from None
+            raise
+    done = subprocess.CompletedProcess(list(argv), child.returncode, out, err)
     if check and done.returncode != 0:
         raise LabError(f"{node}: {step}: exit {done.returncode}: {tail(done.stdout + done.stderr)}")
     return done
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """Kill a command, and first the child that nsenter forks into a host's PID namespace.
+
+    Left to itself that child would go on; and it would be this machine's process 1 that inherits it, for whose
+    attention the host's last breath then waits.
+    """
+    for inner in children(child.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(inner, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(1)
+    child.kill()
 
 
 def tail(text: str, lines: int = 12) -> str:

@@ -123,8 +123,7 @@ def attach(places: Places, node: str) -> None:
         lines += _pair(end, space, bridges[end])
     management = management_wire(node)
     lines.append(
-        f"link add {management} type veth"
-        f" peer name {MANAGEMENT_DEVICE} address {management_mac(node)} netns {space}"
+        f"link add {management} type veth peer name {MANAGEMENT_DEVICE} address {management_mac(node)} netns {space}"
     )
     lines.append(f"link set {management} master {OUTSIDE}")
     batch(wires, lines, step="make network interfaces", node=node)
@@ -138,8 +137,7 @@ def attach(places: Places, node: str) -> None:
 
 def _pair(end: End, space: str, bridge: str) -> list[str]:
     return [
-        f"link add {end.wire} mtu {WIRE_MTU} type veth"
-        f" peer name {end.device} mtu 1500 address {end.mac} netns {space}",
+        f"link add {end.wire} mtu {WIRE_MTU} type veth peer name {end.device} mtu 1500 address {end.mac} netns {space}",
         f"link set {end.wire} master {bridge}",
     ]
 
@@ -179,4 +177,3 @@ def batch(space: str, lines: list[str], *, step: str, node: str = "lab") -> None
     """Run `ip` commands in a namespace, all in one process."""
     if lines:
         run(["ip", "-n", space, "-batch", "-"], step=step, node=node, stdin="\n".join(lines) + "\n")
-

@@ -1,0 +1,92 @@
+"""Labs for tests: one with the package installed for the whole session, and bare ones."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+from collections.abc import Generator, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from tests.lab.control import Lab
+from tests.lab.install import REPOSITORY
+from tests.lab.layout import places
+from tests.lab.shell import locked
+
+LOGS = REPOSITORY / "build/lab-logs"
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    """Three nodes with the newest package of build/deb installed and sparkd running; mended after each test.
+
+    Without a package, or without root, the tests that want it fail and say so.
+    """
+    with _lab("test") as made:
+        made.up()
+        yield made
+
+
+@pytest.fixture(scope="module")
+def bare_lab() -> Iterator[Lab]:
+    """Three booted nodes with nothing installed; mended after each test."""
+    with _lab("bare") as made:
+        made.up(bare=True)
+        yield made
+
+
+@pytest.fixture
+def no_lab() -> Iterator[Lab]:
+    """A lab that is not up, for tests that bring it up themselves; removed afterwards in any case."""
+    with _lab("own") as made:
+        yield made
+
+
+@contextlib.contextmanager
+def _lab(purpose: str) -> Iterator[Lab]:
+    """A lab in a directory of its own, removed in the end, also when the test run is interrupted or terminated."""
+    usual = places().directory
+    directory = usual.with_name(f"{usual.name}-{purpose}")
+    made = Lab(directory)
+    busy = f"lab: another test run is using {directory}; wait for it, or set SPARKD_LAB_DIR"
+    with locked(directory.with_name(directory.name + ".tests"), wait=False, busy=busy, remove=True):
+        before = signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            # What a test run that was killed has left.
+            made.down()
+            yield made
+        finally:
+            signal.signal(signal.SIGTERM, before)
+            made.down()
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.fixture(autouse=True)
+def _mended(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After a test, plug in and switch on what it has left unplugged or off, for the next one."""
+    shared = [request.getfixturevalue(name) for name in ("lab", "bare_lab") if name in request.fixturenames]
+    yield
+    for made in shared:
+        made.mend()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Keep the hosts' journals of a test that failed, as they were at that moment."""
+    report = yield
+    funcargs: dict[str, Any] = getattr(item, "funcargs", {})
+    if report.failed and call.when != "teardown":
+        for made in funcargs.values():
+            if isinstance(made, Lab):
+                where = LOGS / re.sub(r"[^\w.-]+", "_", item.name)
+                made.dump_logs(where)
+                report.sections.append(("lab", f"journals of the nodes: {where.relative_to(REPOSITORY)}"))
+    return report
