@@ -87,7 +87,8 @@ def _waits(s: Snapshot, phase: Phase, ranks: tuple[RankView, ...]) -> tuple[str,
         case "gated":
             return gates.waits(s)
         case "starting":
-            return tuple(rank.sentence for rank in ranks if rank.condition != "ready")
+            own = () if bringup.tried(s) else gates.waits(s)
+            return (*own, *(rank.sentence for rank in ranks if rank.condition != "ready"))
         case "stopping":
             return tuple(f"{rank.unit} on {rank.node} to end" for rank in ranks if rank.alive)
         case "degraded":

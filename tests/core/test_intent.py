@@ -1,0 +1,141 @@
+"""Who may change what the ring does: acceptance, refusal, idempotence, adoption, a conductor that lost its disk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sparkd.core.intent import Accepted, Refused, accept, newest
+from sparkd.core.model import Intent, PeerView
+from sparkd.core.snapshot import Snapshot
+from tests.core.builders import NODES, NOW, bare_network, peer, report, snapshot, with_peer
+
+DOWN = Intent(6, "down", "operator", "stop asked for", NOW - 60)
+
+
+def idle(**changed: object) -> Snapshot:
+    return snapshot("spark1", **({"intent": DOWN} | changed))
+
+
+def test_a_start_gets_the_next_epoch_and_no_history() -> None:
+    answer = accept(idle(), "start", "operator at spark3")
+    assert answer == Accepted(Intent(7, "up", "operator at spark3", "start asked for", NOW), new=True)
+
+
+def test_a_start_of_an_unconfigured_fabric_is_accepted_because_sparkd_configures_it() -> None:
+    assert isinstance(accept(idle(network=bare_network("spark1")), "start", "x"), Accepted)
+
+
+def test_the_next_epoch_is_above_every_epoch_seen_anywhere() -> None:
+    s = with_peer(idle(), peer("spark3", Intent(40, "down")))
+    answer = accept(s, "start", "x")
+    assert isinstance(answer, Accepted)
+    assert answer.intent.epoch == 41
+
+
+@pytest.mark.parametrize("request_", ["start", "stop", "clear"])
+def test_what_is_so_already_is_accepted_and_changes_nothing(request_: str) -> None:
+    intent = Intent(7, "up", "x", "", NOW) if request_ == "start" else DOWN
+    answer = accept(snapshot("spark1", intent=intent), request_, "x")  # type: ignore[arg-type]
+    assert answer == Accepted(intent, new=False)
+
+
+def test_a_start_is_refused_with_the_findings_of_every_node() -> None:
+    from sparkd.core import findings
+
+    theirs = findings.cable_missing("spark3", 1, ["enp1s0f1np1"], 2, "spark2", 0)
+    warn = findings.address_foreign("spark3", "enp1s0f1np1", "1.2.3.4/24")
+    s = with_peer(idle(), peer("spark3", DOWN, findings=(theirs, warn)))
+    answer = accept(s, "start", "x")
+    assert isinstance(answer, Refused)
+    assert (answer.code, answer.findings) == ("start-refused", (theirs,)), "a warning refuses nothing"
+    assert "spark3: port 1" in answer.sentence
+
+
+@pytest.mark.parametrize("view", [PeerView("spark2"), peer("spark2", DOWN, age=60.0)])
+def test_a_start_is_refused_while_a_peer_is_silent(view: PeerView) -> None:
+    """Field report unknown-is-a-state."""
+    answer = accept(with_peer(idle(), view), "start", "x")
+    assert isinstance(answer, Refused)
+    assert [(f.id, f.subject) for f in answer.findings] == [("unknown-is-a-state", "peer spark2")]
+
+
+def test_config_skew_refuses_with_key_and_both_values() -> None:
+    """Field report config-skew."""
+    s = with_peer(idle(digests={"engine": "a1", "cluster": "c"}), peer("spark3", DOWN, digests={"engine": "b2"}))
+    s = with_peer(s, peer("spark2", DOWN, digests={"engine": "a1", "cluster": "c"}))
+    answer = accept(s, "start", "x")
+    assert isinstance(answer, Refused)
+    told = {(f.node, f.subject, f.observed, f.expected) for f in answer.findings}
+    assert told == {
+        ("spark3", "cluster", "missing", "c, as on spark1"),
+        ("spark3", "engine", "b2", "a1, as on spark1"),
+    }
+
+
+def test_a_held_ring_stays_held_until_it_is_cleared() -> None:
+    held = Intent(9, "down", "recovery", "gave up", NOW, held=True)
+    s = snapshot("spark1", intent=held)
+    refused = accept(s, "start", "x")
+    assert isinstance(refused, Refused)
+    assert (refused.code, refused.findings[0].fix) == ("held", "sparkctl clear")
+    assert accept(s, "stop", "x") == Accepted(held, new=False)
+    cleared = accept(s, "clear", "x")
+    assert isinstance(cleared, Accepted)
+    assert (cleared.intent.epoch, cleared.intent.want, cleared.intent.held) == (10, "down", False)
+
+
+def test_a_stop_is_accepted_whatever_the_peers_do() -> None:
+    for view in (PeerView("spark2"), peer("spark2", Intent(7, "up"), age=900.0)):
+        s = with_peer(snapshot("spark1"), view)
+        answer = accept(s, "stop", "x")
+        assert isinstance(answer, Accepted)
+        assert (answer.intent.want, answer.intent.epoch) == ("down", 8)
+
+
+def test_everyone_adopts_the_highest_epoch_seen() -> None:
+    high = Intent(9, "up")
+    for node in NODES:
+        other = next(name for name in NODES if name != node)
+        assert newest(with_peer(snapshot(node), peer(other, high))) == high
+        assert newest(with_peer(snapshot(node), peer(other, Intent(3, "down")))).epoch == 7
+
+
+def test_a_conductor_that_lost_its_disk_does_not_overrule_its_peers() -> None:
+    lost = snapshot("spark1", intent=Intent(), peers=(PeerView("spark2"), PeerView("spark3")))
+    refused = accept(lost, "start", "x")
+    assert isinstance(refused, Refused)
+    running = Intent(12, "up", "operator", "start asked for", NOW)
+    s = replace(lost, peers=(peer("spark2", running), PeerView("spark3")))
+    assert newest(s) == running
+
+
+def test_a_stop_given_to_a_conductor_without_a_memory_still_holds_once_peers_are_heard() -> None:
+    lost = snapshot("spark1", intent=Intent(), peers=(PeerView("spark2"), PeerView("spark3")))
+    answer = accept(lost, "stop", "x")
+    assert isinstance(answer, Accepted)
+    assert answer.intent.blind
+    running = Intent(12, "up", "operator", "start asked for", NOW)
+    s = replace(lost, intent=answer.intent, peers=(peer("spark2", running), PeerView("spark3")))
+    again = newest(s)
+    assert (again.epoch, again.want) == (13, "down")
+    adopted = replace(s, intent=again, peers=(peer("spark2", again), peer("spark3", again)))
+    assert newest(adopted) == again
+
+
+def test_a_worker_never_issues_an_epoch_of_its_own() -> None:
+    s = snapshot("spark2", intent=Intent(3, "down", blind=True), peers=(peer("spark1", Intent(5, "up")),))
+    assert newest(s) == Intent(5, "up")
+
+
+def test_the_answer_does_not_depend_on_the_order_of_the_peers() -> None:
+    s = with_peer(idle(), peer("spark3", DOWN, digests={"cluster": "x"}))
+    turned = replace(s, peers=tuple(reversed(s.peers)))
+    one, other = accept(s, "start", "x"), accept(turned, "start", "x")
+    assert isinstance(one, Refused) and isinstance(other, Refused)
+    assert set(one.findings) == set(other.findings)
+
+
+def test_reports_are_values() -> None:
+    assert report("spark2", DOWN) == report("spark2", DOWN)

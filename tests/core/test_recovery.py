@@ -1,0 +1,215 @@
+"""What follows a death: back-off, budget, the same end twice, and whose end is the cause."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sparkd.core import recovery
+from sparkd.core.actions import Adopt, Record
+from sparkd.core.decide import decide
+from sparkd.core.model import Attempt, Death, HostFacts, Intent, RankUnit
+from sparkd.core.snapshot import Policy, Snapshot
+from tests.core.builders import NOW, attempt, peer, running, snapshot, with_peer
+
+
+def death(epoch: int, at: float, *, formed: bool = True, ready: bool = True, signature: str = "1:signal:9") -> Death:
+    return Death(epoch, 1, "spark2", at, formed, ready, signature, "it was killed by SIGKILL")
+
+
+def dead(node: str, at: float = NOW, **changed: Any) -> Attempt:
+    values: dict[str, Any] = {
+        "ended_at": at,
+        "signature": "signal:9",
+        "sentence": "it was killed by SIGKILL",
+        "formed": True,
+        "ready": True,
+    }
+    return attempt(node, **(values | changed))
+
+
+def after(deaths: tuple[Death, ...] = (), ended: Attempt | None = None, now: float = NOW) -> Snapshot:
+    """Rank 1 of epoch 7 has ended, seen by the conductor."""
+    intent = Intent(7, "up", "recovery", "restart", NOW - 100, deaths=deaths)
+    s = snapshot("spark1", intent=intent, now=now)
+    return with_peer(s, peer("spark2", intent, attempt=ended or dead("spark2")))
+
+
+def issued(s: Snapshot) -> Intent | None:
+    return next((action.intent for action in decide(s).actions if isinstance(action, Adopt)), None)
+
+
+def test_a_death_is_followed_by_a_new_epoch_after_the_back_off() -> None:
+    s = after()
+    assert issued(s) is None
+    decision = decide(s)
+    assert decision.after == 5.0
+    assert decision.waits == ("rank 1 (spark2) ended: it was killed by SIGKILL; epoch 8 starts in 5 s",)
+    again = issued(replace(s, now=NOW + 5))
+    assert again is not None
+    assert (again.epoch, again.want, again.by) == (8, "up", "recovery")
+    assert [d.epoch for d in again.deaths] == [7]
+
+
+def test_only_the_conductor_issues_the_next_epoch() -> None:
+    s = after(now=NOW + 60)
+    other = replace(s, node="spark3", host=HostFacts("boot-spark3"))
+    assert issued(other) is None
+    assert "spark1 is to issue epoch 8" in decide(other).summary
+
+
+@pytest.mark.parametrize(("deaths", "pause"), [(0, 5), (1, 10), (2, 20)])
+def test_the_back_off_doubles(deaths: int, pause: int) -> None:
+    s = after(tuple(death(epoch, NOW - 60) for epoch in range(deaths)))
+    assert decide(s).after == pause
+
+
+def test_restart_storm_ends_in_held_when_the_budget_is_spent() -> None:
+    """Field report restart-storm."""
+    s = after(tuple(death(epoch, NOW - 600 + epoch) for epoch in range(3)), now=NOW + 300)
+    held = issued(s)
+    assert held is not None
+    assert (held.epoch, held.want, held.held) == (8, "down", True)
+    assert "3 restarts within 60 min were not enough" in held.reason
+    assert "SIGKILL" in held.reason
+
+
+def test_deaths_outside_the_window_cost_no_budget() -> None:
+    s = after(tuple(death(epoch, NOW - 3700) for epoch in range(3)), now=NOW + 10)
+    again = issued(s)
+    assert again is not None
+    assert not again.held
+
+
+def test_exit_before_formed_costs_no_budget() -> None:
+    """Field report exit-before-formed."""
+    noise = tuple(death(e, NOW - 100, formed=False, ready=False, signature=f"1:signal:{e}") for e in range(9))
+    s = after(noise, dead("spark2", formed=False, ready=False), now=NOW + 6)
+    again = issued(s)
+    assert again is not None
+    assert not again.held
+
+
+def test_same_death_twice_while_coming_up_is_held() -> None:
+    """Field report same-death-twice."""
+    own: dict[str, Any] = {
+        "signature": "exit:1:no such checkpoint",
+        "sentence": "no such checkpoint",
+        "formed": False,
+        "ready": False,
+    }
+    first = death(6, NOW - 50, formed=False, ready=False, signature="1:exit:1:no such checkpoint")
+    held = issued(after((first,), dead("spark2", **own)))
+    assert held is not None
+    assert held.held
+    assert "the same end twice" in held.reason
+    assert "no such checkpoint" in held.reason
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        death(6, NOW - 50, formed=False, ready=False, signature="1:exit:1:another reason"),
+        death(6, NOW - 50, formed=False, ready=False, signature="2:exit:1:no such checkpoint"),
+        death(6, NOW - 50, signature="1:exit:1:no such checkpoint"),
+    ],
+    ids=["another reason", "another rank", "it had been ready"],
+)
+def test_a_different_death_is_tried_again(before: Death) -> None:
+    own: dict[str, Any] = {"signature": "exit:1:no such checkpoint", "formed": False, "ready": False}
+    s = after((before,), dead("spark2", **own), now=NOW + 30)
+    again = issued(s)
+    assert again is not None
+    assert not again.held
+
+
+def test_a_signal_twice_while_coming_up_is_not_the_ranks_own_doing() -> None:
+    s = after((death(6, NOW - 50, ready=False),), dead("spark2", ready=False), now=NOW + 30)
+    again = issued(s)
+    assert again is not None
+    assert not again.held
+
+
+def test_the_cause_is_the_rank_that_did_not_leave_for_another() -> None:
+    s = after()
+    lost = dead("spark3", at=NOW - 1, signature="exit:70:rank # lost", sentence="rank 1 (spark2) lost")
+    s = with_peer(s, peer("spark3", s.intent, attempt=lost))
+    assert [d.node for d in recovery.deaths(s)] == ["spark2", "spark3"]
+    again = issued(replace(s, now=NOW + 9))
+    assert again is not None
+    assert again.deaths[-1].node == "spark2"
+
+
+def test_a_rank_that_sparkd_stopped_has_not_died_but_its_epoch_is_over() -> None:
+    stopped = dead("spark2", stopped="stopped by sparkd: x", sentence="stopped by sparkd: x")
+    s = after(ended=stopped)
+    assert recovery.deaths(s) == ()
+    assert recovery.judge(s) is not None
+    assert issued(replace(s, now=NOW + 6)) is not None
+
+
+def test_a_clock_set_back_does_not_stretch_the_pause() -> None:
+    s = after(now=NOW - 86400)
+    assert decide(s).after == 5.0
+
+
+def test_the_back_off_has_a_ceiling() -> None:
+    policy = Policy(backoff=100, backoff_max=150, restarts=9)
+    s = replace(after(tuple(death(epoch, NOW - 60) for epoch in range(5))), policy=policy)
+    assert decide(s).after == 150
+
+
+@pytest.mark.parametrize(
+    ("unit", "signature", "sentence"),
+    [
+        (RankUnit(7, "failed", exit_code=2, exit_status=9), "signal:9", "it was killed by SIGKILL"),
+        (RankUnit(7, "failed", exit_code=3, exit_status=11), "signal:11", "it was killed by SIGSEGV"),
+        (RankUnit(7, "failed", exit_code=2, exit_status=40), "signal:40", "it was killed by signal 40"),
+        (RankUnit(7, "failed", exit_code=1, exit_status=3), "exit:3", "it left with status 3"),
+        (
+            RankUnit(7, "failed", exit_code=1, exit_status=74, text="failed rail enp1s0f0np0 wrong sum 12"),
+            "exit:74:rail enp#s#f#np# wrong sum #",
+            "rail enp1s0f0np0 wrong sum 12",
+        ),
+        (RankUnit(7, "failed", result="timeout"), "result:timeout", "systemd ended it: timeout"),
+        (None, "left", "it left or was stopped from outside"),
+    ],
+)
+def test_a_post_mortem_says_who_and_how(unit: RankUnit | None, signature: str, sentence: str) -> None:
+    s = snapshot("spark2", units=(unit,) if unit else (), attempt=attempt("spark2"))
+    record = decide(s).actions[0]
+    assert isinstance(record, Record)
+    assert (record.attempt.signature, record.attempt.sentence) == (signature, sentence)
+    assert record.attempt.ended_at == NOW
+
+
+def test_node_hard_reset_ends_the_attempt_of_the_boot_before() -> None:
+    """Field report node-hard-reset."""
+    s = snapshot("spark2", attempt=attempt("spark2"), host=HostFacts("another-boot"))
+    record = decide(s).actions[0]
+    assert isinstance(record, Record)
+    assert record.attempt.signature == "reboot"
+
+
+@pytest.mark.parametrize(
+    ("text", "active", "formed", "ready"),
+    [
+        ("init", "activating", False, False),
+        ("rendezvous 2/3 waiting for rank 1", "activating", False, False),
+        ("formed", "activating", True, False),
+        ("warmup 1/6 measuring", "activating", True, False),
+        ("ready canary 3", "active", True, True),
+        ("Loading model...", "activating", False, False),
+    ],
+)
+def test_how_far_a_rank_came_is_recorded_before_it_dies(text: str, active: str, formed: bool, ready: bool) -> None:
+    followed = recovery.follow(snapshot("spark2", units=(running(7, text, active),), attempt=attempt("spark2")))
+    assert followed == (attempt("spark2", formed=formed, ready=ready) if formed else None)
+
+
+def test_one_member_that_saw_the_group_form_is_enough() -> None:
+    s = after(ended=dead("spark2", formed=False, ready=False))
+    s = with_peer(s, peer("spark3", s.intent, units=(running(),), attempt=attempt("spark3", formed=True)))
+    assert recovery.deaths(s)[0].formed
