@@ -94,6 +94,9 @@ def _plain(error: BaseException) -> str:
         return f"TLS failed: {error.reason or error}"
     if isinstance(error, TimeoutError):
         return "no answer in time"
+    if isinstance(error, http.client.RemoteDisconnected | ConnectionResetError):
+        # In TLS 1.3 a server judges the client's certificate after the client's handshake has ended.
+        return "it closed the connection; if it goes on doing so, it refuses this node's certificate"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror[0].lower() + error.strerror[1:]
     return str(error) or type(error).__name__

@@ -85,7 +85,6 @@ def test_a_certificate_of_another_ca_is_refused(ring: Ring) -> None:
     foreign = ring.lab.exec("spark1", "sh", "-c", script, check=False)
     assert foreign.returncode != 0
     assert foreign.stdout == ""
-    assert "alert" in foreign.stderr or "SSL" in foreign.stderr
     own = [
         "--cert",
         "/etc/sparkd/tls/node.crt",
@@ -118,9 +117,8 @@ def test_a_node_with_a_foreign_certificate_is_named_and_nothing_starts(ring: Rin
 
     install(foreign)
     try:
-        seen = ring.until("spark1", lambda r: any(p["node"] == "spark2" and p["error"] for p in r["peers"]), 20)
-        error = next(p["error"] for p in seen["peers"] if p["node"] == "spark2")
-        assert "certificate" in error or "TLS" in error
+        ring.until("spark1", lambda r: any("its certificate is refused" in p["error"] for p in r["peers"]), 20)
+        ring.until("spark3", lambda r: any("its certificate is refused" in p["error"] for p in r["peers"]), 20)
         ring.until("spark1", lambda r: any(p["node"] == "spark2" and (p["age"] or 99) > 15 for p in r["peers"]), 30)
         answer = ring.ask("spark1", "POST", "/v1/ring/start")
         assert answer.status == 409

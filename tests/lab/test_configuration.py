@@ -38,7 +38,7 @@ def _edit(ring: Ring, expression: str) -> None:
         ("s/192.168.77.3/192.168.77.1/", "cluster.node[2].address"),
         ('s/^base_range.*/base_range = "10.77.0.0\\/23"/', "cluster.base_range"),
         ('s/^base_range.*/base_rnage = "10.77.0.0\\/21"/', "cluster.base_rnage"),
-        ('s/^name = "spark2"/name = "spark9"/', "node.name"),
+        ('0,/^name = .*/s//name = "spark9"/', "node.name"),
     ],
 )
 def test_a_bad_file_is_refused_by_the_check_and_at_start_without_a_restart_loop(
@@ -99,7 +99,7 @@ def test_subnet_overlap_is_refused_by_the_check_and_at_a_start(ring: Ring) -> No
 
 def test_config_skew_is_named_with_key_and_both_values(ring: Ring) -> None:
     """Field report config-skew."""
-    ring.lab.exec("spark2", "sh", "-c", f"printf '[engine]\\nrendezvous_port = 20055\\n' >> {FILE}")
+    _edit(ring, r"s/^\[engine\]/[engine]\nrendezvous_port = 20055/")
     ring.lab.exec("spark2", "systemctl", "restart", "sparkd")
     ring.until("spark1", lambda seen: all(p["age"] is not None and p["age"] < 5 for p in seen["peers"]), 20)
     ring.until("spark2", lambda seen: True, 20)
