@@ -10,7 +10,8 @@ from runtime.probe.messages import Answer, Hello
 from runtime.probe.sockets import accept
 from runtime.probe.wire import Channel, ChannelError
 
-# A stranger holds a place for at most so many seconds, and at most so many strangers hold one.
+# A stranger holds a place for at most so many seconds, and at most so many hold one: the next takes the place of the
+# one that has stood there longest. A member needs its place for milliseconds.
 HANDSHAKE_SECONDS = 5.0
 GUESTS_MAX = 32
 
@@ -35,7 +36,7 @@ class Door:
         self._key = key
         self._refuse = refuse
         self._welcome = welcome
-        self._guests: set[asyncio.Task[None]] = set()
+        self._guests: dict[asyncio.Task[None], None] = {}
         self.turned_away: dict[str, str] = {}
 
     async def run(self) -> None:
@@ -50,17 +51,21 @@ class Door:
                     await asyncio.sleep(0.1)
                     continue
                 if len(self._guests) >= GUESTS_MAX:
-                    channel.close()
-                    continue
+                    oldest = next(iter(self._guests))
+                    oldest.cancel()
+                    await asyncio.gather(oldest, return_exceptions=True)
                 task = asyncio.create_task(self._receive(channel, host))
-                self._guests.add(task)
-                task.add_done_callback(self._guests.discard)
+                self._guests[task] = None
+                task.add_done_callback(self._forget)
         finally:
             self._listener.close()
             guests = list(self._guests)
             for task in guests:
                 task.cancel()
             await asyncio.gather(*guests, return_exceptions=True)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._guests.pop(task, None)
 
     async def _receive(self, channel: Channel, host: str) -> None:
         taken = False

@@ -107,6 +107,10 @@ class Channel:
         except OSError:
             return
 
+    def option(self, level: int, name: int) -> int:
+        """A socket option, as the kernel has it."""
+        return self._sock.getsockopt(level, name)
+
     def close(self) -> None:
         """Close the socket; idempotent."""
         self._sock.close()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from runtime.probe.allreduce import AllReduce, RailError, WrongSum, own_vector
-from runtime.probe.measure import measure
+from runtime.probe.measure import RESULT, measure
 from runtime.probe.topology import find_links, find_rings
 from runtime.probe.verdict import Standing, stalled_link
 from runtime.probe.wire import Channel, ChannelClosed, ChannelSilent, Kind, ProtocolError
@@ -125,6 +125,32 @@ def test_both_ends_of_a_rail_get_the_same_figures() -> None:
         assert 0 < low.latency < 1
         assert low.forward > 0.01
         assert low.backward > 0.01
+
+    with channel_pair() as (near, far):
+        asyncio.run(both(near, far))
+
+
+def test_forward_is_from_the_low_end_to_the_high_one() -> None:
+    async def high_end(far: Channel) -> None:
+        while True:
+            kind, payload = await far.receive(PATIENCE)
+            if kind is Kind.PING:
+                await far.send(Kind.PONG, payload, PATIENCE)
+            elif kind is Kind.BULK_END:
+                break
+        await far.send(Kind.RESULT, RESULT.pack(0.0, 12.5, 0.0), PATIENCE)
+        for _ in range(2):
+            await far.send(Kind.BULK, bytes(1000), PATIENCE)
+            await asyncio.sleep(0.05)
+        await far.send(Kind.BULK_END, b"", PATIENCE)
+        assert RESULT.unpack(await far.expect(Kind.RESULT, PATIENCE))[1] == 12.5
+
+    async def both(near: Channel, far: Channel) -> None:
+        link = find_links(triangle_rails("10.77.0", 2, 1), 2)[0]
+        low, _ = await asyncio.gather(measure(link, near, 0, 0.08, PATIENCE), high_end(far))
+        assert low.forward == 12.5
+        # One frame of 1000 bytes behind the first, 0.05 s later.
+        assert 0 < low.backward < 8 * 1000 / 0.04 / 1e9
 
     with channel_pair() as (near, far):
         asyncio.run(both(near, far))

@@ -158,6 +158,12 @@ def test_a_member_may_come_back_before_the_group_has_formed(tmp_path: Path) -> N
         ranks[0].start()
         ranks[1].start()
         wait_until(lambda: any(s.startswith("rendezvous 2/3") for s in ranks[0].statuses()), ranks)
+        with group(tmp_path / "twin") as others:
+            # A second start of the same rank must not take the first one's place.
+            others[1].environ = {**ranks[1].environ, "NOTIFY_SOCKET": others[1].environ["NOTIFY_SOCKET"]}
+            others[1].start()
+            refused = f"refused {ranks.net}.101: claims rank 1: rank 1 has already joined"
+            wait_until(lambda: refused in ranks[0].text(), ranks)
         ranks[1].signal(signal.SIGKILL)
         wait_until(lambda: "rank 1 (spark2) closed the connection before the group" in ranks[0].text(), ranks)
         ranks[1].exit_code()

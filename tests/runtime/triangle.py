@@ -161,6 +161,7 @@ def group(directory: Path, size: int = 3, cables: int | None = None, **tuning: s
     names = [f"spark{rank + 1}" for rank in range(size)]
     ranks = Ranks()
     ranks.net = net
+    directory.mkdir(exist_ok=True)
     try:
         for rank, name in enumerate(names):
             notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
