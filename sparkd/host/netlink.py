@@ -12,9 +12,9 @@ import ipaddress
 import socket
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
 from sparkd.core.actions import (
     ADDRESS_LABEL,
@@ -32,6 +32,7 @@ from sparkd.host.rtnl import Conversation, Monitor, Refused
 from sparkd.host.worker import Worker, describe
 from sparkd.ports import DoorError, Wake
 
+T = TypeVar("T")
 _RTM_NEWLINK, _RTM_GETLINK = 16, 18
 _RTM_NEWADDR, _RTM_DELADDR, _RTM_GETADDR = 20, 21, 22
 _RTM_NEWROUTE, _RTM_DELROUTE, _RTM_GETROUTE = 24, 25, 26
@@ -84,7 +85,7 @@ class NetlinkLinks:
         self._monitor: Monitor | None = None
 
     async def observe(self) -> NetworkFacts:
-        return await self._worker.call(self._observe)
+        return await self._worker.call(partial(self._afresh_next_time, self._observe))
 
     async def apply(self, changes: Sequence[FabricChange]) -> None:
         """Carries out all changes, also those after one that fails, and then raises DoorError for the first failure.
@@ -92,7 +93,7 @@ class NetlinkLinks:
         Only our own are removed: routes with our protocol number, addresses with our label.
         """
         if changes:
-            await self._worker.call(partial(self._apply, tuple(changes)))
+            await self._worker.call(partial(self._afresh_next_time, partial(self._apply, tuple(changes))))
 
     def subscribe(self, wake: Wake) -> None:
         """`wake("network")` after each change of a link, an address or a route. Raises DoorError."""
@@ -110,6 +111,17 @@ class NetlinkLinks:
         if self._conversation is not None:
             self._conversation.close()
             self._conversation = None
+
+    def _afresh_next_time(self, function: Callable[[], T]) -> T:
+        """A socket on which an answer was lost half-way still has the rest of it to come, and a dump it has not
+        finished makes the kernel refuse the next one."""
+        try:
+            return function()
+        except Refused:
+            raise
+        except OSError:
+            self._hang_up()
+            raise
 
     def _kernel(self) -> Conversation:
         if self._conversation is None:

@@ -46,8 +46,13 @@ _UNITS = {
         "TimeoutStartSec=infinity\nTimeoutStopSec=10\nExecStart=python3 -S {where}/rank {where}/rank-%i\n"
     ),
 }
-_BUS = """<busconfig><type>session</type><listen>unix:path={where}/bus</listen><auth>EXTERNAL</auth>
-<policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/>{denied}</policy></busconfig>"""
+_BUS = """<busconfig>
+<type>session</type><listen>unix:path={where}/bus</listen><auth>EXTERNAL</auth>
+<policy context="default">
+<allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/>{denied}
+</policy>
+</busconfig>"""
+_DENY = '<deny send_type="method_call" send_interface="org.freedesktop.systemd1.Manager" send_member="{method}"/>'
 # A rank that does what it is told through a FIFO, one line at a time.
 _RANK = """
 import os, signal, socket, sys
@@ -115,7 +120,7 @@ class Manager:
 
 @contextlib.contextmanager
 def running(denied: str = "") -> Iterator[Manager]:
-    """`denied` is a method that the bus lets nobody call."""
+    """`denied` is a method of systemd's manager that the bus lets nobody call."""
     if os.geteuid() != 0:
         pytest.fail("the tests of the real doors need root: they make network namespaces and a systemd of their own")
     # Not pytest's directory: a socket's path has at most 107 characters.
@@ -126,7 +131,7 @@ def running(denied: str = "") -> Iterator[Manager]:
     for name, text in _UNITS.items():
         (units / name).write_text(text.format(where=where))
     (where / "rank").write_text(_RANK)
-    policy = f'<deny send_member="{denied}"/>' if denied else ""
+    policy = _DENY.format(method=denied) if denied else ""
     (where / "bus.conf").write_text(_BUS.format(where=where, denied=policy))
     cgroups = [path / where.name for path in _hierarchies()]
     for path in cgroups:
