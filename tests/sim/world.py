@@ -113,10 +113,10 @@ class World:
         if crash_after is not None:
             self.crash_daemon(name)
             return None
-        self._publish(host)
+        self.publish(host)
         return decision
 
-    def _publish(self, host: Host) -> None:
+    def publish(self, host: Host) -> None:
         assert host.daemon is not None
         after = decide(self.snapshot(host.name))
         host.daemon.sequence += 1
@@ -248,7 +248,7 @@ class World:
         answer = intents.accept(self.snapshot(conductor.name), request, "operator")
         if isinstance(answer, intents.Accepted) and answer.new:
             conductor.disk.intent = answer.intent
-            self._publish(conductor)
+            self.publish(conductor)
         return answer
 
     # Running on.
