@@ -76,8 +76,7 @@ class Control:
 
     async def farewell(self, message: Leaving | Abort) -> None:
         """Tell everyone connected why we go, and wait a moment for them to have read it."""
-        for rank in self._channels:
-            await self._send(rank, message)
+        await asyncio.gather(*(self._send(rank, message) for rank in self._channels))
         for channel in self._channels.values():
             channel.finish()
         with contextlib.suppress(TimeoutError):
