@@ -75,9 +75,12 @@ def _phase(s: Snapshot, ranks: tuple[RankView, ...]) -> Phase:
         return "stopping" if alive else "gated"
     if any(rank.condition == "stopping" for rank in ranks):
         return "stopping"
+    # One rank is ready only after the group has formed, so what a host said last before it fell silent, or before this
+    # daemon started, is that its rank served.
+    any_ready = any(rank.condition == "ready" for rank in ranks)
     if all(rank.condition == "ready" for rank in ranks):
         return "degraded" if gates.blemishes(s) else "ready"
-    if all(rank.condition == "ready" or rank.was_ready for rank in ranks):
+    if all(rank.condition == "ready" or rank.was_ready for rank in ranks) and any_ready:
         return "degraded"
     return "starting" if alive else "gated"
 

@@ -12,7 +12,8 @@ from sparkd.core.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class RankView:
-    """One rank. `epoch` is that of the unit shown; `was_ready` is what its host said before it fell silent."""
+    """One rank. `epoch` is that of the unit shown; `was_ready`: its host is silent and, as far as anybody
+    has heard, it served."""
 
     rank: int
     node: str
@@ -52,7 +53,8 @@ def view(s: Snapshot) -> tuple[RankView, ...]:
             continue
         report = next((peer.report for peer in s.peers if peer.name == node.name), None)
         if report is None:
-            views.append(RankView(node.rank, node.name, s.intent.epoch, "unknown", text="has not answered yet"))
+            text = "has not answered yet"
+            views.append(RankView(node.rank, node.name, s.intent.epoch, "unknown", text=text, was_ready=True))
             continue
         known = _one(s, node.rank, node.name, report.units, report.attempt)
         if node.name in relied:

@@ -161,6 +161,14 @@ def test_mgmt_lost_fabric_up_keeps_a_serving_ring_and_shows_it_degraded(node: st
     assert "has not answered for 250 s" in decision.summary
 
 
+def test_a_daemon_that_has_just_started_beside_a_ready_rank_does_not_call_the_ring_starting() -> None:
+    s = replace(serving("spark2"), peers=(PeerView("spark1"), PeerView("spark3")))
+    decision = decide(s)
+    assert (decision.phase, decision.actions) == ("degraded", ())
+    nothing_ready = replace(s, units=(running(text="init", active="activating"),), attempt=attempt("spark2"))
+    assert decide(nothing_ready).phase == "starting"
+
+
 def test_a_cable_pulled_while_serving_is_shown_and_kills_nothing() -> None:
     s = serving()
     network = s.network
