@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -50,6 +51,9 @@ HOOKS: tuple[str, ...] = (
     'echo lab >"$1"/etc/hostname && : >"$1"/etc/machine-id && rm -f "$1"/var/lib/dbus/machine-id',
     "for unit in " + " ".join(MASKED) + '; do ln -sf /dev/null "$1"/etc/systemd/system/$unit; done',
 )
+UNFINISHED: tuple[str, str] = ("scratch", "unpacking")
+KEPT = 3
+"""How many bases stay in the cache; a base takes about 290 MB."""
 TOOLS: dict[str, str] = {
     "systemd-nspawn": "systemd-container",
     "mmdebstrap": "mmdebstrap",
@@ -160,11 +164,31 @@ def make(cache: Path) -> Path:
             if not archive.is_file():
                 _bootstrap(suite, lines, archive)
             _unpack(archive, tree)
+            _prune(cache)
     return tree
 
 
+def tidy(cache: Path) -> None:
+    """Remove what an interrupted `make` has left, unless another one is at work."""
+    if any((cache / name).exists() for name in UNFINISHED):
+        with contextlib.suppress(LabError), locked(cache / ".lock", wait=False):
+            for name in UNFINISHED:
+                shutil.rmtree(cache / name, ignore_errors=True)
+
+
+def _prune(cache: Path) -> None:
+    """Forget bases of former definitions, except the newest ones and what a lab is standing on."""
+    mounts = Path("/proc/self/mounts").read_text()
+    archives = sorted(cache.glob("base-*.tar.zst"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for archive in archives[KEPT:]:
+        tree = archive.with_name(archive.name.removesuffix(".tar.zst"))
+        if f"lowerdir={tree}," not in mounts:
+            shutil.rmtree(tree, ignore_errors=True)
+            archive.unlink()
+
+
 def _bootstrap(suite: str, lines: list[str], archive: Path) -> None:
-    scratch = archive.with_name("scratch")
+    scratch = archive.with_name(UNFINISHED[0])
     shutil.rmtree(scratch, ignore_errors=True)
     scratch.mkdir(parents=True)
     (scratch / "init").write_text(INIT)
@@ -188,7 +212,7 @@ def _bootstrap(suite: str, lines: list[str], archive: Path) -> None:
 
 
 def _unpack(archive: Path, tree: Path) -> None:
-    partial = tree.with_name("unpacking")
+    partial = tree.with_name(UNFINISHED[1])
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     how = ["--zstd", "--numeric-owner", "--xattrs", "--xattrs-include=*"]

@@ -62,6 +62,7 @@ class Lab:
         """End the hosts and remove everything of the lab; nothing happens if there is none."""
         with self._exclusive():
             self._clear()
+            base.tidy(self.places.cache)
 
     def is_up(self) -> bool:
         """Whether an `up` was completed here and every host is running or was switched off on purpose."""
@@ -203,13 +204,23 @@ class Lab:
         if not hosts.init(self.places, node):
             return {"power": "on", "system": "booting"}
         system = self.exec(node, "systemctl", "is-system-running", check=False).stdout.strip()
-        daemon = self.exec(node, "systemctl", "show", "sparkd", "-P", "ActiveState,StatusText", check=False)
-        return {"power": "on", "system": system, "sparkd": " ".join(daemon.stdout.split())}
+        shown = self.exec(node, "systemctl", "show", "sparkd", "--property=ActiveState,StatusText", check=False).stdout
+        daemon = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+        said = daemon.get("StatusText", "")
+        return {
+            "power": "on",
+            "system": system,
+            "sparkd": daemon.get("ActiveState", "") + (f" ({said})" if said else ""),
+        }
 
     def journal(self, node: str, *patterns: str) -> str:
         """The journal of units (glob patterns; without any, the whole journal), with microseconds."""
-        units = [f"--unit={pattern}" for pattern in patterns]
-        return self.exec(node, "journalctl", "--no-pager", "--output=short-precise", *units).stdout
+        argv = ["journalctl", "--no-pager", "--output=short-precise", *(f"--unit={pattern}" for pattern in patterns)]
+        if hosts.init(self.places, _node(node)):
+            return self.exec(node, *argv).stdout
+        # A host without power is read as its disk would be in another machine.
+        disk = self.places.root(node) / "var/log/journal"
+        return run([*argv, f"--directory={disk}"], step="read the journal on its disk", node=node).stdout
 
     def dump_logs(self, directory: Path) -> None:
         """Write what a failure is understood from: journals of sparkd and the ranks, and each host's console."""

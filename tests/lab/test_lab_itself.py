@@ -16,8 +16,6 @@ from tests.lab.control import Lab
 from tests.lab.layout import MANAGEMENT_DEVICE, NETNS_DIRECTORY, NODES, OUTSIDE, Link, address, links, links_at
 from tests.lab.shell import LabError, environment, process, wait_for
 
-FIRST = links()[0]
-
 
 def attribute(lab: Lab, node: str, device: str, name: str) -> str:
     """An attribute of a host's interface; empty where the kernel refuses, as for the carrier of one that is down."""
