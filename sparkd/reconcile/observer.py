@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from sparkd.core.model import HostFacts, NetworkFacts, RankUnit, RoceFact, Unknown
 from sparkd.ports import DoorError, Host, Links, Roce, Units
-
-T = TypeVar("T")
 
 SOURCES = ("units", "network", "roce", "host")
 
@@ -37,20 +35,20 @@ class Observer:
 
     async def refresh(self) -> None:
         """Ask the stale sources, side by side."""
-        asked = sorted(self._stale)
-        self._stale.clear()
-        answers = await asyncio.gather(*(self._guarded(self._ask[name]) for name in asked))
-        for name, answer in zip(asked, answers, strict=True):
-            self._known[name] = answer
-            if isinstance(answer, Unknown):
-                self._stale.add(name)
+        await asyncio.gather(*(self._look(name) for name in sorted(self._stale)))
 
-    @staticmethod
-    async def _guarded(ask: Callable[[], Awaitable[T]]) -> T | Unknown:
+    async def _look(self, name: str) -> None:
+        # News that comes while the source is being asked makes it stale again.
+        self._stale.discard(name)
+        answered = False
         try:
-            return await ask()
+            self._known[name] = await self._ask[name]()
+            answered = True
         except DoorError as error:
-            return Unknown(str(error))
+            self._known[name] = Unknown(str(error))
+        finally:
+            if not answered:
+                self._stale.add(name)
 
     @property
     def units(self) -> tuple[RankUnit, ...] | Unknown:

@@ -47,6 +47,10 @@ class FakeUnits:
 
     async def observe(self) -> tuple[RankUnit, ...]:
         self._answer()
+        return self.loaded()
+
+    def loaded(self) -> tuple[RankUnit, ...]:
+        """What systemd itself knows, whether it answers or not."""
         return tuple(_fact(self._units[epoch]) for epoch in sorted(self._units))
 
     async def start(self, epoch: int) -> None:

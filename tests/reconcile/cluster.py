@@ -1,0 +1,320 @@
+"""Three hosts with real Loops on fake machines, and an engine that forms a group as soon as all its ranks run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from itertools import count
+from typing import Any, cast
+
+from ring_mesh import FABRIC_DEVICES
+from sparkd import wire
+from sparkd.core.actions import FabricChange
+from sparkd.core.intent import Request
+from sparkd.core.model import Attempt, Intent, RankUnit
+from sparkd.core.snapshot import Policy
+from sparkd.reconcile.events import EventLog
+from sparkd.reconcile.executor import Executor, State
+from sparkd.reconcile.loop import Forwarded, Loop, Refusal, Site
+from sparkd.reconcile.observer import Observer
+from sparkd.reconcile.status import Identity
+from tests.core.builders import NODES, PLAN
+from tests.fakes import (
+    FakeClock,
+    FakeDisk,
+    FakeHost,
+    FakeLinks,
+    FakeMesh,
+    FakeNotifier,
+    FakeRankFiles,
+    FakeRoce,
+    FakeStore,
+    FakeUnits,
+)
+from tests.reconcile.running import until
+
+TICK = 60.0  # never passes within a test: what happens, happens because something was told
+POLICY = Policy(backoff=0.02)
+_instances = count(1)
+
+
+class Crash(BaseException):
+    """The daemon's process is gone, between two of its actions."""
+
+
+class Doom:
+    """How many more actions a daemon gets to do; None for as many as it likes."""
+
+    def __init__(self) -> None:
+        self.left: int | None = None
+        self.struck = False
+
+    def act(self) -> None:
+        if self.left == 0:
+            self.struck = True
+            raise Crash
+        if self.left is not None:
+            self.left -= 1
+
+
+class _Store(FakeStore):
+    def __init__(self, disk: FakeDisk, doom: Doom) -> None:
+        super().__init__(disk)
+        self._doom = doom
+
+    async def save_intent(self, intent: Intent) -> None:
+        self._doom.act()
+        await super().save_intent(intent)
+
+    async def save_attempt(self, attempt: Attempt) -> None:
+        self._doom.act()
+        await super().save_attempt(attempt)
+
+
+class _Units(FakeUnits):
+    def __init__(self, doom: Doom) -> None:
+        super().__init__()
+        self._doom = doom
+
+    async def start(self, epoch: int) -> None:
+        self._doom.act()
+        await super().start(epoch)
+
+    async def stop(self, epoch: int) -> None:
+        self._doom.act()
+        await super().stop(epoch)
+
+    async def forget(self, epoch: int) -> None:
+        self._doom.act()
+        await super().forget(epoch)
+
+
+class _Links(FakeLinks):
+    def __init__(self, doom: Doom, *devices: str) -> None:
+        super().__init__(*devices)
+        self._doom = doom
+
+    async def apply(self, changes: Sequence[FabricChange]) -> None:
+        for change in changes:
+            self._doom.act()
+            await super().apply((change,))
+
+
+class _Files(FakeRankFiles):
+    def __init__(self, doom: Doom) -> None:
+        super().__init__()
+        self._doom = doom
+
+    async def write(self, epoch: int, environment: Mapping[str, str]) -> None:
+        self._doom.act()
+        await super().write(epoch, environment)
+
+    async def remove(self, epoch: int) -> None:
+        self._doom.act()
+        await super().remove(epoch)
+
+
+class Machine:
+    """One host. Everything but `loop` outlives its daemon."""
+
+    def __init__(self, name: str, cluster: Cluster) -> None:
+        self.name = name
+        self.doom = Doom()
+        self.disk = FakeDisk()
+        self.units = _Units(self.doom)
+        self.links = _Links(self.doom, "enP7s7", *sorted(FABRIC_DEVICES))
+        self.links.set_up("enP7s7", True)
+        self.links.add_foreign_address("enP7s7", f"{PLAN.cluster.node(name).address}/24")
+        self.host = FakeHost()
+        self.roce = FakeRoce()
+        self.files = _Files(self.doom)
+        self.notifier = FakeNotifier()
+        self.events = EventLog(name, cluster.clock)
+        self.daemon: Loop | None = None
+        self._cluster = cluster
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def loop(self) -> Loop:
+        assert self.daemon is not None, f"no daemon runs on {self.name}"
+        return self.daemon
+
+    @property
+    def peers(self) -> Any:
+        return self._cluster.mesh[self.name]
+
+    @property
+    def phase(self) -> str:
+        return self.daemon.ring().phase if self.daemon is not None and self.daemon.cycles else "no daemon"
+
+    @property
+    def running(self) -> list[RankUnit]:
+        return [unit for unit in self.units.loaded() if unit.alive]
+
+    @property
+    def pids(self) -> list[int]:
+        return [unit.main_pid for unit in self.running]
+
+    def wake(self, source: str) -> None:
+        """What the doors were subscribed with: it reaches the daemon that runs now, if any."""
+        if self.daemon is not None:
+            self.daemon.wake(source)
+
+    def build(self) -> Loop:
+        """A daemon's Loop as after its process has started: it has read the disk, and nothing else."""
+        store = _Store(self.disk, self.doom)
+        state = State(store.load_intent(), store.load_attempt())
+        self.events = EventLog(self.name, self._cluster.clock)
+        executor = Executor(
+            state,
+            units=self.units,
+            links=self.links,
+            store=store,
+            files=self.files,
+            clock=self._cluster.clock,
+            events=self.events,
+            environment=lambda epoch, hcas: {"SPARKD_EPOCH": str(epoch), "NCCL_IB_HCA": ",".join(hcas)},
+        )
+        identity = Identity(f"{self.name}-{next(_instances)}", "probe", "127.0.0.1:8888")
+        site = Site(self.name, PLAN, self._cluster.policy, {"cluster": "same"}, identity, self._cluster.tick)
+        self.daemon = Loop(
+            site,
+            state,
+            observer=Observer(self.units, self.links, self.roce, self.host),
+            executor=executor,
+            peers=self.peers,
+            clock=self._cluster.clock,
+            notifier=self.notifier,
+            events=self.events,
+        )
+        self._cluster.mesh.wake(self.name)
+        return self.daemon
+
+    def boot(self) -> Loop:
+        """Start the daemon, and let it run."""
+        loop = self.build()
+        self._task = asyncio.create_task(self._live(loop), name=f"daemon of {self.name}")
+        return loop
+
+    async def _live(self, loop: Loop) -> None:
+        try:
+            await loop.cycle()
+            self.peers.poll()
+            await loop.run()
+        except Crash:
+            self._gone()
+
+    def _gone(self) -> None:
+        self.daemon = None
+        self._cluster.mesh.silence(self.name)
+
+    async def kill(self) -> None:
+        """End the daemon, as a crash does: nobody is told."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._gone()
+
+
+class Cluster:
+    def __init__(self, policy: Policy = POLICY, tick: float = TICK) -> None:
+        self.policy = policy
+        self.tick = tick
+        self.clock = FakeClock()
+        self.mesh = FakeMesh(self.clock, *NODES)
+        self.machines = {name: Machine(name, self) for name in NODES}
+        self.slow_engine = False
+        for cable in PLAN.cables:
+            for link in cable.links:
+                one, other = link.ends
+                self[one.node].links.plug(one.device, self[other.node].links, other.device)
+        for name, machine in self.machines.items():
+            for door in (machine.units, machine.links, machine.peers):
+                door.subscribe(machine.wake)
+            machine.units.subscribe(lambda _: self.engine())
+            self.mesh.handlers[name] = self._handler(machine)
+            self.mesh.silence(name)
+
+    def __getitem__(self, name: str) -> Machine:
+        return self.machines[name]
+
+    def __iter__(self) -> Any:
+        return iter(self.machines.values())
+
+    @property
+    def conductor(self) -> Machine:
+        return self[NODES[0]]
+
+    def phases(self) -> dict[str, str]:
+        return {machine.name: machine.phase for machine in self}
+
+    def all_in(self, phase: str, epoch: int | None = None) -> bool:
+        return all(
+            machine.phase == phase and (epoch is None or machine.loop.state.intent.epoch == epoch) for machine in self
+        )
+
+    async def reach(self, phase: str, epoch: int | None = None) -> None:
+        """Until every daemon says that the ring is in this phase."""
+        try:
+            await until(lambda: self.all_in(phase, epoch))
+        except AssertionError:
+            told = {machine.name: machine.daemon and machine.daemon.ring().summary for machine in self}
+            raise AssertionError(f"not {phase}: {told}") from None
+
+    def boot(self) -> None:
+        for machine in self:
+            machine.boot()
+
+    async def end(self) -> None:
+        for machine in self:
+            await machine.kill()
+
+    async def ask(self, request: Request, of: str = NODES[0]) -> wire.Operation | Forwarded:
+        return await self[of].loop.request(request, f"operator on {of}")
+
+    async def up(self) -> None:
+        await self.reach("down")
+        await self.ask("start")
+        await self.reach("ready")
+
+    def poll(self) -> None:
+        """Every daemon asks the others, as it does with each tick."""
+        for machine in self:
+            if machine.daemon is not None:
+                machine.peers.poll()
+
+    def engine(self) -> None:
+        """The ranks of one epoch form a group once all of them run, and then serve."""
+        running = [unit for machine in self for unit in machine.running if unit.runs]
+        if self.slow_engine or len(running) < len(NODES) or len({unit.epoch for unit in running}) > 1:
+            return
+        for machine in self:
+            for unit in machine.running:
+                if unit.active == "activating":
+                    machine.units.status(unit.epoch, "ready canary 1")
+                    machine.units.ready(unit.epoch)
+
+    @staticmethod
+    def _handler(machine: Machine) -> Any:
+        async def answer(body: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
+            try:
+                made = await machine.loop.conduct(cast(Request, body["request"]), str(body["by"]))
+            except Refusal as refusal:
+                return 409, {"code": refusal.code, "detail": refusal.sentence}
+            return 202, wire.encode(made)
+
+        return answer
+
+
+@contextlib.asynccontextmanager
+async def cluster(policy: Policy = POLICY, tick: float = TICK, boot: bool = True) -> AsyncIterator[Cluster]:
+    made = Cluster(policy, tick)
+    if boot:
+        made.boot()
+    try:
+        yield made
+    finally:
+        await made.end()
