@@ -109,3 +109,105 @@ def generation_mixed(node: str, unit: str, epoch: int) -> Finding:
         f"only ranks of epoch {epoch}",
         "wait for sparkd to stop it",
     )
+
+
+def port_deaf(node: str, device: str) -> Finding:
+    return _refuse(
+        "ipv6-off",
+        node,
+        device,
+        "IPv6 is switched off, so the port cannot tell what it is cabled to",
+        "the kernel's fe80:: address on each fabric port",
+        f"sysctl -w net.ipv6.conf.{device}.disable_ipv6=0, and take the setting out of /etc/sysctl.d",
+    )
+
+
+def cable_silent(node: str, cage: int, silent: Sequence[str], others: Sequence[str]) -> Finding:
+    half = f", while its twin reaches {others[0]}" if others else ""
+    return _refuse(
+        "cable-missing",
+        node,
+        f"port {cage}",
+        f"carrier, but nobody is heard on {', '.join(silent)}{half}",
+        "a cable to another Spark of this ring on which sparkd runs",
+        "start sparkd on the machine at the cable's other end, or move the cable to a Spark of this ring",
+    )
+
+
+def cable_loop(node: str, cage: int, remote: str) -> Finding:
+    return _refuse(
+        "cable-loop",
+        node,
+        f"port {cage}",
+        f"the cable comes back to {node} itself ({remote})",
+        "a cable to another node",
+        f"move one end of this cable from {node} to port {1 - cage} of another node",
+    )
+
+
+def cable_foreign(node: str, cage: int, stranger: str, cluster: str) -> Finding:
+    return _refuse(
+        "cable-foreign",
+        node,
+        f"port {cage}",
+        f"the cable ends in a machine outside this cluster (it says: {stranger or '?'} of {cluster or '?'})",
+        "a cable to another node of this cluster",
+        "move the cable, or if that machine belongs here, give it this cluster's files: sparkctl cluster install",
+    )
+
+
+def name_clash(node: str, cage: int, remote: str) -> Finding:
+    return _refuse(
+        "name-clash",
+        node,
+        f"port {cage}",
+        f"another machine also calls itself {node} ({remote})",
+        "one machine for each name",
+        f"give one of the two its own directory of sparkctl cluster create: both were installed as {node}",
+    )
+
+
+def cable_shared(node: str, cage: int, others: Sequence[str]) -> Finding:
+    return _refuse(
+        "cable-shared",
+        node,
+        f"port {cage}",
+        f"several ports are heard at once: {', '.join(others)}",
+        "one cable to one port, without a switch or a bridge between",
+        f"take whatever joins these ports out of the cable at {node} port {cage}",
+    )
+
+
+def twins_split(node: str, cage: int, told: Sequence[str]) -> Finding:
+    return _refuse(
+        "twins-split",
+        node,
+        f"port {cage}",
+        "; ".join(told),
+        "both PCI functions of a cage at the two functions of one far cage",
+        f"reseat the cable at {node} port {cage} and at its other end; a split cable does not work here",
+    )
+
+
+def cable_same_port(node: str, cage: int, far: str, swap_at: str) -> Finding:
+    mend = f"at {swap_at}, exchange the two cables" if swap_at else ""
+    later = max(node, far)
+    return _refuse(
+        "cable-same-port",
+        node,
+        f"port {cage}",
+        f"the cable between {min(node, far)} and {later} joins port {cage} to port {cage}",
+        "port 0 of one node to port 1 of the next",
+        mend or f"at {later}, move this cable's end from port {cage} to port {1 - cage}",
+    )
+
+
+def cable_ring(node: str, why: str) -> Finding:
+    return _refuse(
+        "cable-ring",
+        node,
+        "the cables",
+        why,
+        "one ring through all nodes",
+        "sparkctl plan --discover shows what is cabled to what",
+    )

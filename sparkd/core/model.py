@@ -10,22 +10,25 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from sparkd.core.facts import (
+    AddressFact,
+    HelloFacts,
+    HostFacts,
+    LinkFact,
+    Neighbour,
+    NetworkFacts,
+    RankUnit,
+    RoceFact,
+    RouteFact,
+    Unknown,
+)
+
 Want = Literal["up", "down"]
 Phase = Literal["down", "gated", "starting", "ready", "degraded", "stopping", "held"]
 Severity = Literal["refuse", "repair", "warn"]
 Stage = Literal["init", "rendezvous", "formed", "load", "capture", "warmup", "ready", "failed"]
 RankCondition = Literal["down", "starting", "ready", "stopping", "ended", "unknown"]
 STAGES: tuple[Stage, ...] = ("init", "rendezvous", "formed", "load", "capture", "warmup", "ready", "failed")
-
-# ActiveState values in which a unit's processes may exist.
-ALIVE_STATES = frozenset({"active", "activating", "deactivating", "reloading"})
-
-
-@dataclass(frozen=True)
-class Unknown:
-    """A source that could not be asked. It has not said no: nothing may be concluded from it but that it is unknown."""
-
-    why: str
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,8 @@ class Intent:
     """What the ring is to do. Only the conductor issues one, each with an epoch above every epoch it has seen.
 
     `held`: sparkd gave up; want is down until an operator clears it. `blind`: a stop issued before every peer had
-    been heard; it is issued again above whatever epoch a peer turns out to have.
+    been heard; it is issued again above whatever epoch a peer turns out to have. `cables` are those that were seen when
+    it was issued, each as "spark1.0-spark2.1" (node and cage of both ends); all hosts plan the fabric from them.
     """
 
     epoch: int = 0
@@ -78,6 +82,7 @@ class Intent:
     held: bool = False
     blind: bool = False
     deaths: tuple[Death, ...] = ()
+    cables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,97 +101,6 @@ class Attempt:
     ended_at: float | None = None
     signature: str = ""
     sentence: str = ""
-
-
-@dataclass(frozen=True)
-class RankUnit:
-    """One loaded `sparkd-rank@EPOCH.service` as systemd shows it.
-
-    `job` is the type of a queued job ("start", "stop", or empty): between StartUnit's answer and the fork the unit is
-    still inactive and only its job tells that it is about to live.
-    """
-
-    epoch: int
-    active: str
-    sub: str = ""
-    job: str = ""
-    main_pid: int = 0
-    result: str = "success"
-    exit_code: int = 0
-    exit_status: int = 0
-    text: str = ""
-
-    @property
-    def name(self) -> str:
-        return f"sparkd-rank@{self.epoch}.service"
-
-    @property
-    def alive(self) -> bool:
-        return self.active in ALIVE_STATES or self.job in {"start", "restart"}
-
-    @property
-    def runs(self) -> bool:
-        """Its main process exists and nothing is ending it."""
-        return self.active in {"active", "activating"} and self.main_pid > 0
-
-
-@dataclass(frozen=True)
-class LinkFact:
-    """One network device. `carrier_changes` counts every flap; netlink events miss short ones."""
-
-    device: str
-    up: bool
-    carrier: bool
-    mtu: int
-    mac: str = ""
-    carrier_changes: int = 0
-
-
-@dataclass(frozen=True)
-class AddressFact:
-    """One IPv4 address with prefix length, e.g. 10.77.0.1/24. `label` is the kernel's IFA_LABEL."""
-
-    device: str
-    address: str
-    label: str = ""
-
-
-@dataclass(frozen=True)
-class RouteFact:
-    """One unicast IPv4 route of the main table. `destination` in CIDR form; gateway and source empty when absent."""
-
-    destination: str
-    device: str
-    gateway: str = ""
-    source: str = ""
-    protocol: int = 0
-
-
-@dataclass(frozen=True)
-class NetworkFacts:
-    links: tuple[LinkFact, ...] = ()
-    addresses: tuple[AddressFact, ...] = ()
-    routes: tuple[RouteFact, ...] = ()
-
-    def link(self, device: str) -> LinkFact | None:
-        return next((link for link in self.links if link.device == device), None)
-
-
-@dataclass(frozen=True)
-class RoceFact:
-    """One RDMA device of /sys/class/infiniband. `state` is port 1's, e.g. "ACTIVE"."""
-
-    hca: str
-    state: str = ""
-    netdev: str = ""
-
-
-@dataclass(frozen=True)
-class HostFacts:
-    boot_id: str
-    memory_total_kib: int = 0
-    memory_available_kib: int = 0
-    kernel: str = ""
 
 
 @dataclass(frozen=True)
@@ -217,6 +131,7 @@ class Report:
     units: tuple[RankUnit, ...] | None = None
     ends: tuple[EndState, ...] | None = None
     findings: tuple[Finding, ...] = ()
+    neighbours: tuple[Neighbour, ...] | None = None
     digests: dict[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     memory_available_kib: int = 0
@@ -230,3 +145,30 @@ class PeerView:
     report: Report | None = None
     age: float | None = None
     error: str = ""
+
+
+__all__ = [
+    "STAGES",
+    "AddressFact",
+    "Attempt",
+    "Death",
+    "EndState",
+    "Finding",
+    "HelloFacts",
+    "HostFacts",
+    "Intent",
+    "LinkFact",
+    "Neighbour",
+    "NetworkFacts",
+    "PeerView",
+    "Phase",
+    "RankCondition",
+    "RankUnit",
+    "Report",
+    "RoceFact",
+    "RouteFact",
+    "Severity",
+    "Stage",
+    "Unknown",
+    "Want",
+]

@@ -1,0 +1,130 @@
+"""What was seen on a host, source by source. Frozen dataclasses of plain values; durations are seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# ActiveState values in which a unit's processes may exist.
+ALIVE_STATES = frozenset({"active", "activating", "deactivating", "reloading"})
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A source that could not be asked. It has not said no: nothing may be concluded from it but that it is unknown."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class RankUnit:
+    """One loaded `sparkd-rank@EPOCH.service` as systemd shows it.
+
+    `job` is the type of a queued job ("start", "stop", or empty): between StartUnit's answer and the fork the unit is
+    still inactive and only its job tells that it is about to live.
+    """
+
+    epoch: int
+    active: str
+    sub: str = ""
+    job: str = ""
+    main_pid: int = 0
+    result: str = "success"
+    exit_code: int = 0
+    exit_status: int = 0
+    text: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"sparkd-rank@{self.epoch}.service"
+
+    @property
+    def alive(self) -> bool:
+        return self.active in ALIVE_STATES or self.job in {"start", "restart"}
+
+    @property
+    def runs(self) -> bool:
+        """Its main process exists and nothing is ending it."""
+        return self.active in {"active", "activating"} and self.main_pid > 0
+
+
+@dataclass(frozen=True)
+class LinkFact:
+    """One network device. `carrier_changes` counts every flap; netlink events miss short ones."""
+
+    device: str
+    up: bool
+    carrier: bool
+    mtu: int
+    mac: str = ""
+    carrier_changes: int = 0
+
+
+@dataclass(frozen=True)
+class AddressFact:
+    """One IPv4 address with prefix length, e.g. 10.77.0.1/24. `label` is the kernel's IFA_LABEL."""
+
+    device: str
+    address: str
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class RouteFact:
+    """One unicast IPv4 route of the main table. `destination` in CIDR form; gateway and source empty when absent."""
+
+    destination: str
+    device: str
+    gateway: str = ""
+    source: str = ""
+    protocol: int = 0
+
+
+@dataclass(frozen=True)
+class NetworkFacts:
+    links: tuple[LinkFact, ...] = ()
+    addresses: tuple[AddressFact, ...] = ()
+    routes: tuple[RouteFact, ...] = ()
+
+    def link(self, device: str) -> LinkFact | None:
+        return next((link for link in self.links if link.device == device), None)
+
+
+@dataclass(frozen=True)
+class RoceFact:
+    """One RDMA device of /sys/class/infiniband. `state` is port 1's, e.g. "ACTIVE"."""
+
+    hca: str
+    state: str = ""
+    netdev: str = ""
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """Who is heard on a fabric port of this host, by the hello that its port sends.
+
+    `ours`: the hello carries the cluster's key. A foreign one is only as true as whoever sent it.
+    """
+
+    device: str
+    node: str
+    node_id: str
+    remote: str
+    cluster: str = ""
+    ours: bool = True
+
+
+@dataclass(frozen=True)
+class HelloFacts:
+    """`node_id` is this host's own. `deaf` are the ports that cannot hear: IPv6 is switched off on them."""
+
+    node_id: str
+    neighbours: tuple[Neighbour, ...] = ()
+    deaf: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    boot_id: str
+    memory_total_kib: int = 0
+    memory_available_kib: int = 0
+    kernel: str = ""
