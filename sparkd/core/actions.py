@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sparkd.core.model import Attempt, Intent
+from sparkd.core.model import Attempt, FabricMemory, Intent
 
 ROUTE_PROTOCOL = 173  # our number in rtm_protocol, free in iproute2's rt_protos; what carries it is ours to remove
 ADDRESS_LABEL = "s"  # IFA_LABEL "DEVICE:s": the longest fabric name has 13 characters and a label holds 15
@@ -19,6 +19,20 @@ class SetUp:
 class SetMtu:
     device: str
     mtu: int
+
+
+@dataclass(frozen=True)
+class SetDown:
+    device: str
+
+
+@dataclass(frozen=True)
+class SetSysctl:
+    """net.ipv4.conf.DEVICE.NAME"""
+
+    device: str
+    name: str
+    value: str
 
 
 @dataclass(frozen=True)
@@ -53,7 +67,7 @@ class RemoveRoute:
     device: str
 
 
-FabricChange = SetUp | SetMtu | AddAddress | RemoveAddress | AddRoute | RemoveRoute
+FabricChange = SetUp | SetDown | SetSysctl | SetMtu | AddAddress | RemoveAddress | AddRoute | RemoveRoute
 
 
 @dataclass(frozen=True)
@@ -66,6 +80,13 @@ class Adopt:
 @dataclass(frozen=True)
 class ApplyFabric:
     changes: tuple[FabricChange, ...]
+
+
+@dataclass(frozen=True)
+class Remember:
+    """Save how the ports were, before they are changed, or that they are released."""
+
+    memory: FabricMemory
 
 
 @dataclass(frozen=True)
@@ -99,4 +120,4 @@ class Record:
     attempt: Attempt
 
 
-Action = Adopt | ApplyFabric | StartRank | StopRank | ForgetRank | Record
+Action = Adopt | ApplyFabric | Remember | StartRank | StopRank | ForgetRank | Record

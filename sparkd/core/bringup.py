@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ring_mesh import FABRIC_DEVICES
 from sparkd.core import gates, links, recovery
-from sparkd.core.actions import Action, ApplyFabric, ForgetRank, Record, StartRank, StopRank
-from sparkd.core.model import Attempt, RankUnit, Unknown
+from sparkd.core.actions import Action, ApplyFabric, ForgetRank, Record, Remember, StartRank, StopRank
+from sparkd.core.model import Attempt, FabricMemory, NetworkFacts, RankUnit, Unknown
 from sparkd.core.snapshot import Snapshot
 
 
@@ -45,21 +48,37 @@ def _stop(s: Snapshot, unit: RankUnit, why: str) -> list[Action]:
 
 
 def _stopped(a: Attempt, why: str) -> Attempt:
-    return Attempt(a.epoch, a.boot_id, a.started_at, a.formed, a.ready, f"stopped by sparkd: {why}")
+    return replace(a, stopped=f"stopped by sparkd: {why}")
 
 
 def mend(s: Snapshot) -> tuple[Action, ...]:
     """Bring the fabric to the plan while no rank runs on it, and back to nothing of ours when the ring is down.
 
     Never under a running rank: the engine holds addresses and GIDs that a repair would replace. Never on a range that
-    another network of this host uses: that would take its traffic.
+    another network of this host uses: that would take its traffic. Never on ports that an operator has released. How
+    the ports were is on disk before they are first changed.
     """
-    if isinstance(s.network, Unknown) or isinstance(s.units, Unknown) or any(unit.alive for unit in s.units):
+    if isinstance(s.network, Unknown) or isinstance(s.host, Unknown) or isinstance(s.units, Unknown):
         return ()
+    if any(unit.alive for unit in s.units):
+        return ()
+    memory = s.memory
+    if memory.boot_id != s.host.boot_id:
+        # The boot has reset the ports, so what they were before it is of no use.
+        memory = FabricMemory(s.host.boot_id, (), memory.released)
+    if memory.released:
+        changes = links.restore(s.network, memory.before)
+        if not changes and memory.before:
+            return (Remember(replace(memory, before=())),)
+        return (ApplyFabric(changes),) if changes else ()
     collides = any(finding.id == "subnet-overlap" for finding in gates.own_findings(s))
     wanted = s.intent.want == "up" and not collides
     changes = links.changes(s.plan, s.node, s.network, wanted=wanted)
-    return (ApplyFabric(changes),) if changes else ()
+    if not changes:
+        return ()
+    if not memory.before:
+        memory = replace(memory, before=links.found(s.network))
+    return (ApplyFabric(changes),) if memory == s.memory else (Remember(memory), ApplyFabric(changes))
 
 
 def start(s: Snapshot) -> tuple[Action, ...]:
@@ -70,7 +89,12 @@ def start(s: Snapshot) -> tuple[Action, ...]:
         return ()
     present = {fact.hca for fact in s.roce}
     hcas = tuple(end.hca for end in s.plan.ends_of(s.node) if end.hca in present)
-    return (StartRank(Attempt(s.intent.epoch, s.host.boot_id, s.now), hcas),)
+    flaps = {} if isinstance(s.network, Unknown) else _flaps(s.network)
+    return (StartRank(Attempt(s.intent.epoch, s.host.boot_id, s.now, flaps=flaps), hcas),)
+
+
+def _flaps(seen: NetworkFacts) -> dict[str, int]:
+    return {link.device: link.carrier_changes for link in seen.links if link.device in FABRIC_DEVICES}
 
 
 def tried(s: Snapshot) -> bool:

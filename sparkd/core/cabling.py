@@ -76,8 +76,7 @@ def far_sockets(known: Heard) -> dict[Socket, Socket]:
 def discovered(cluster: Cluster, known: Heard) -> Cabling:
     """The cabling. Raises CablingError while not every cable is seen from both ends, or they make no ring of all."""
     far = far_sockets(known)
-    pairs = {(near, end) if _order(near) < _order(end) else (end, near) for near, end in far.items() if far.get(end) == near}
-    cabling = Cabling(tuple(sorted(pairs, key=lambda pair: _order(pair[0]))))
+    cabling = Cabling(tuple((near, end) for near, end in far.items() if far.get(end) == near))
     ring_order(cabling, [node.name for node in cluster.nodes])
     return cabling
 
@@ -150,7 +149,3 @@ def _told(neighbour: Neighbour) -> str:
 def _lit(seen: NetworkFacts, device: str) -> bool:
     link = seen.link(device)
     return link is not None and link.up and link.carrier
-
-
-def _order(socket: Socket) -> tuple[str, int]:
-    return socket.node, socket.cage

@@ -47,6 +47,10 @@ def decide(s: Snapshot) -> Decision:
         actions.append(Adopt(verdict.intent))
         s = replace(s, intent=verdict.intent)
         verdict = None
+    again = intent.recabled(s) if verdict is None else None
+    if again is not None:
+        actions.append(Adopt(again))
+        s = replace(s, intent=again)
     actions += bringup.clean(s)
     actions += bringup.mend(s)
     if verdict is None:
@@ -105,7 +109,7 @@ def _waits(s: Snapshot, phase: Phase, ranks: tuple[RankView, ...]) -> tuple[str,
 def _after_death(s: Snapshot, verdict: recovery.Verdict) -> str:
     if verdict.after or s.conductor:
         return verdict.wait
-    name = s.plan.cluster.conductor.name
+    name = s.cluster.conductor.name
     quiet = next((f", but {why}" for peer, why in gates.silent(s) if peer.name == name), "")
     return f"{verdict.wait}: {name} is to issue epoch {s.intent.epoch + 1}{quiet}"
 
@@ -118,7 +122,7 @@ def _summary(s: Snapshot, phase: Phase, waits: tuple[str, ...]) -> str:
         waiting = waiting or f"systemd cannot be asked: {s.units.why}"
     match phase:
         case "ready":
-            return f"epoch {epoch} is ready: all {len(s.plan.cluster.nodes)} ranks serve"
+            return f"epoch {epoch} is ready: all {len(s.cluster.nodes)} ranks serve"
         case "degraded":
             return f"epoch {epoch} serves, but {waiting}"
         case "starting":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # ActiveState values in which a unit's processes may exist.
 ALIVE_STATES = frozenset({"active", "activating", "deactivating", "reloading"})
@@ -49,7 +49,10 @@ class RankUnit:
 
 @dataclass(frozen=True)
 class LinkFact:
-    """One network device. `carrier_changes` counts every flap; netlink events miss short ones."""
+    """One network device. `carrier_changes` counts every flap; netlink events miss short ones.
+
+    `settings`: the sysctls net.ipv4.conf.DEVICE.NAME that sparkd sets, by name, of fabric ports.
+    """
 
     device: str
     up: bool
@@ -57,6 +60,7 @@ class LinkFact:
     mtu: int
     mac: str = ""
     carrier_changes: int = 0
+    settings: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -211,3 +211,14 @@ def cable_ring(node: str, why: str) -> Finding:
         "one ring through all nodes",
         "sparkctl plan --discover shows what is cabled to what",
     )
+
+
+def fabric_released(node: str) -> Finding:
+    return _refuse(
+        "fabric-released",
+        node,
+        "the fabric ports",
+        "an operator has taken them from sparkd (sparkctl fabric down)",
+        "ports that sparkd may configure",
+        f"on {node}: sparkctl fabric up",
+    )

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from ring_mesh import CablingError
 from sparkd.core import findings as catalogue
-from sparkd.core import links
+from sparkd.core import cabling, links
 from sparkd.core.model import Finding, PeerView, Report, Unknown
 from sparkd.core.snapshot import Snapshot
 
@@ -37,12 +38,24 @@ def own_findings(s: Snapshot) -> tuple[Finding, ...]:
     """What this host's own facts say against a start."""
     found: list[Finding] = [
         catalogue.source_unknown(s.node, name, fact.why)
-        for name, fact in (("systemd", s.units), ("network", s.network), ("rdma", s.roce), ("host", s.host))
+        for name, fact in _sources(s)
         if isinstance(fact, Unknown)
     ]
+    if s.memory.released:
+        found.append(catalogue.fabric_released(s.node))
     if not isinstance(s.network, Unknown):
         found += links.judge(s.plan, s.node, s.network)
+        if not isinstance(s.hello, Unknown):
+            found += cabling.judge(s.cluster, s.node, s.network, s.hello, s.heard)
     return tuple(found)
+
+
+def _sources(s: Snapshot) -> Iterator[tuple[str, object]]:
+    yield "systemd", s.units
+    yield "network", s.network
+    yield "rdma", s.roce
+    yield "host", s.host
+    yield "hello", s.hello
 
 
 def ring_findings(s: Snapshot) -> tuple[Finding, ...]:
@@ -51,7 +64,19 @@ def ring_findings(s: Snapshot) -> tuple[Finding, ...]:
     found += [catalogue.peer_unheard(s.node, peer.name, why) for peer, why in silent(s)]
     for _, report in fresh(s):
         found += report.findings
-    return tuple(found + _skews(s))
+    found += _skews(s)
+    if not s.cables and not found:
+        found.append(catalogue.cable_ring(s.node, cable_fault(s)))
+    return tuple(found)
+
+
+def cable_fault(s: Snapshot) -> str:
+    """Why the cables that are seen are not a ring of this cluster; empty if they are."""
+    try:
+        cabling.discovered(s.cluster, s.heard)
+    except CablingError as error:
+        return str(error)
+    return ""
 
 
 def blemishes(s: Snapshot) -> list[str]:
@@ -109,6 +134,9 @@ def digests_equal(s: Snapshot) -> list[str]:
 def fabric_verified(s: Snapshot) -> list[str]:
     if isinstance(s.network, Unknown):
         return [f"{s.node} cannot see its network: {s.network.why}"]
+    if s.cables != s.intent.cables and s.intent.cables:
+        why = cable_fault(s) or f"the cables are {', '.join(s.cables)}, and the plan is for {', '.join(s.intent.cables)}"
+        return [*(f.sentence for f in own_findings(s) if f.severity == "refuse"), why]
     waits = [f.sentence for f in own_findings(s) if f.severity == "refuse"]
     blamed = {s.node} if waits else set()
     for _, report in fresh(s):
@@ -128,19 +156,19 @@ def fabric_verified(s: Snapshot) -> list[str]:
 
 
 def no_death(s: Snapshot) -> list[str]:
-    return [f"rank {s.plan.cluster.node(node).rank} on {node}: {why}" for node, why in ended(s)]
+    return [f"rank {s.cluster.node(node).rank} on {node}: {why}" for node, why in ended(s)]
 
 
 def ended(s: Snapshot) -> Iterator[tuple[str, str]]:
     """The nodes whose rank of this epoch has ended, with how."""
-    if s.attempt is not None and s.attempt.epoch == s.intent.epoch and s.attempt.ended_at is not None:
-        yield s.node, s.attempt.sentence
+    if s.attempt is not None and s.attempt.epoch == s.intent.epoch and s.attempt.over:
+        yield s.node, s.attempt.incident or s.attempt.sentence
     for peer in s.peers:
         if peer.report is None or peer.report.attempt is None:
             continue
         attempt = peer.report.attempt
-        if attempt.epoch == s.intent.epoch and attempt.ended_at is not None:
-            yield peer.name, attempt.sentence
+        if attempt.epoch == s.intent.epoch and attempt.over:
+            yield peer.name, attempt.incident or attempt.sentence
 
 
 def workers_run(s: Snapshot) -> list[str]:
@@ -148,7 +176,7 @@ def workers_run(s: Snapshot) -> list[str]:
     if not s.conductor:
         return []
     return [
-        f"rank {s.plan.cluster.node(report.node).rank} on {report.node} does not run yet"
+        f"rank {s.cluster.node(report.node).rank} on {report.node} does not run yet"
         for _, report in fresh(s)
         if not any(unit.epoch == s.intent.epoch and unit.runs for unit in report.units or ())
     ]

@@ -42,6 +42,20 @@ def newest(s: Snapshot) -> Intent:
     return best if best.epoch > s.intent.epoch else s.intent
 
 
+def recabled(s: Snapshot) -> Intent | None:
+    """The conductor's next intent when the cables have come to make another ring than the one planned for.
+
+    Only while nobody has started a rank in this epoch: a plan is never changed under one.
+    """
+    if not s.conductor or s.intent.want != "up" or not s.cables or s.cables == s.intent.cables:
+        return None
+    attempts = [s.attempt, *(peer.report.attempt for peer in s.peers if peer.report is not None)]
+    if any(attempt is not None and attempt.epoch >= s.intent.epoch for attempt in attempts):
+        return None
+    reason = f"the cables are now {', '.join(s.cables)}"
+    return replace(s.intent, epoch=s.intent.epoch + 1, by="recovery", reason=reason, at=s.now, cables=s.cables)
+
+
 def accept(s: Snapshot, request: Request, by: str) -> Accepted | Refused:
     """The conductor's answer to an operator. Pure: the caller saves the intent and answers only then."""
     top = newest(s)
@@ -65,7 +79,7 @@ def _accept_start(s: Snapshot, by: str) -> Accepted | Refused:
     if against:
         more = f" (and {len(against) - 1} more)" if len(against) > 1 else ""
         return Refused("start-refused", f"the ring cannot start: {against[0].sentence}{more}", against)
-    return Accepted(_next(s, "up", by, "start asked for"), new=True)
+    return Accepted(replace(_next(s, "up", by, "start asked for"), cables=s.cables), new=True)
 
 
 def _accept_stop(s: Snapshot, by: str) -> Accepted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from ipaddress import IPv4Network
 
 from ring_mesh import FABRIC_DEVICES, End, Plan, Route, free_range, overlaps
@@ -14,10 +15,19 @@ from sparkd.core.actions import (
     FabricChange,
     RemoveAddress,
     RemoveRoute,
+    SetDown,
     SetMtu,
+    SetSysctl,
     SetUp,
 )
-from sparkd.core.model import EndState, Finding, NetworkFacts, RouteFact
+from sparkd.core.model import EndState, Finding, NetworkFacts, PortBefore, RouteFact
+
+
+# A host with several ports answers ARP for any of its addresses on any of them unless told otherwise, and a peer would
+# learn the wrong port's MAC for an address behind another cable (arp_ignore, arp_announce). Replies to a far address
+# come in by the direct cable, which strict reverse-path filtering would drop; the kernel takes the higher of this and
+# conf.all, so 2 (loose) holds even where the distribution sets all to 1 (rp_filter).
+SETTINGS = {"arp_ignore": "1", "arp_announce": "2", "rp_filter": "2"}
 
 
 def label(device: str) -> str:
@@ -35,26 +45,56 @@ def changes(plan: Plan, node: str, seen: NetworkFacts, *, wanted: bool) -> tuple
     routes = plan.routes_of(node) if wanted else ()
     if wanted:
         steps += [SetMtu(end.device, end.mtu) for end in ends if _mtu(seen, end) != end.mtu]
-        steps += [AddAddress(e.device, str(e.address), label(e.device)) for e in ends if not _has_address(seen, e)]
+        steps += [
+            SetSysctl(end.device, name, value)
+            for end in ends
+            for name, value in SETTINGS.items()
+            if _settings(seen, end.device).get(name) != value
+        ]
+        steps += [AddAddress(e.device, str(e.address), label(e.device)) for e in ends if not has_address(seen, e)]
         present = {end.device for end in ends}
         steps += [
             AddRoute(str(r.destination), str(r.gateway), r.device, str(r.source))
             for r in routes
-            if r.device in present and not _has_route(seen, r)
+            if r.device in present and not has_route(seen, r)
         ]
-    planned_routes = {(f"{r.destination}/32", str(r.gateway), r.device) for r in routes}
-    steps += [
-        RemoveRoute(r.destination, r.gateway, r.device)
-        for r in seen.routes
-        if r.protocol == ROUTE_PROTOCOL and (r.destination, r.gateway, r.device) not in planned_routes
-    ]
-    planned = {(end.device, str(end.address)) for end in ends} if wanted else set()
-    steps += [
-        RemoveAddress(a.device, a.address)
-        for a in seen.addresses
-        if a.label == label(a.device) and (a.device, a.address) not in planned
-    ]
+    planned = {(e.device, str(e.address)) for e in ends} if wanted else set()
+    kept = {(f"{r.destination}/32", str(r.gateway), r.device) for r in routes}
+    return (*steps, *_without(seen, planned, kept))
+
+
+def restore(seen: NetworkFacts, before: tuple[PortBefore, ...]) -> tuple[FabricChange, ...]:
+    """The steps from `seen` to the ports as sparkd found them."""
+    steps = list(_without(seen, set(), set()))
+    for port in before:
+        link = seen.link(port.device)
+        if link is None:
+            continue
+        changed = [(name, value) for name, value in port.settings.items() if link.settings.get(name) != value]
+        steps += [SetSysctl(port.device, name, value) for name, value in changed]
+        if link.mtu != port.mtu:
+            steps.append(SetMtu(port.device, port.mtu))
+        if link.up and not port.up:
+            steps.append(SetDown(port.device))
     return tuple(steps)
+
+
+def found(seen: NetworkFacts) -> tuple[PortBefore, ...]:
+    """The fabric ports as they are now, to be remembered before the first change."""
+    ports = [link for link in seen.links if link.device in FABRIC_DEVICES]
+    return tuple(PortBefore(link.device, link.up, link.mtu, link.settings) for link in ports)
+
+
+def _without(
+    seen: NetworkFacts, addresses: set[tuple[str, str]], routes: set[tuple[str, str, str]]
+) -> Iterator[FabricChange]:
+    """The removal of everything with our tag but these: routes first, which an address would take with it."""
+    for route in seen.routes:
+        if route.protocol == ROUTE_PROTOCOL and (route.destination, route.gateway, route.device) not in routes:
+            yield RemoveRoute(route.destination, route.gateway, route.device)
+    for a in seen.addresses:
+        if a.label == label(a.device) and (a.device, a.address) not in addresses:
+            yield RemoveAddress(a.device, a.address)
 
 
 def ends(plan: Plan, node: str, seen: NetworkFacts) -> tuple[EndState, ...]:
@@ -66,8 +106,9 @@ def ends(plan: Plan, node: str, seen: NetworkFacts) -> tuple[EndState, ...]:
             carrier=_carrier(seen, end),
             verified=_carrier(seen, end)
             and _mtu(seen, end) == end.mtu
-            and _has_address(seen, end)
-            and all(_has_route(seen, route) for route in routes if route.device == end.device),
+            and has_address(seen, end)
+            and _settings(seen, end.device).items() >= SETTINGS.items()
+            and all(has_route(seen, route) for route in routes if route.device == end.device),
         )
         for end in plan.ends_of(node)
     )
@@ -86,6 +127,8 @@ def judge(plan: Plan, node: str, seen: NetworkFacts) -> tuple[Finding, ...]:
 
 def _judge_cage(plan: Plan, node: str, cage: int, seen: NetworkFacts) -> list[Finding]:
     here = [end for end in plan.ends_of(node) if end.port.cage == cage]
+    if not here:
+        return []
     missing = [end.device for end in here if seen.link(end.device) is None]
     if missing:
         return [catalogue.functions_missing(node, cage, missing)]
@@ -138,15 +181,20 @@ def _carrier(seen: NetworkFacts, end: End) -> bool:
     return link is not None and link.up and link.carrier
 
 
+def _settings(seen: NetworkFacts, device: str) -> dict[str, str]:
+    link = seen.link(device)
+    return link.settings if link is not None else {}
+
+
 def _mtu(seen: NetworkFacts, end: End) -> int:
     link = seen.link(end.device)
     return link.mtu if link is not None else 0
 
 
-def _has_address(seen: NetworkFacts, end: End) -> bool:
+def has_address(seen: NetworkFacts, end: End) -> bool:
     return any(a.device == end.device and a.address == str(end.address) for a in seen.addresses)
 
 
-def _has_route(seen: NetworkFacts, route: Route) -> bool:
+def has_route(seen: NetworkFacts, route: Route) -> bool:
     wanted = RouteFact(f"{route.destination}/32", route.device, str(route.gateway), str(route.source), ROUTE_PROTOCOL)
     return wanted in seen.routes

@@ -89,7 +89,8 @@ class Intent:
 class Attempt:
     """This host's part in one epoch: recorded before the unit is started, closed when it is seen to have ended.
 
-    `stopped`: sparkd itself stopped it, so its end is no death.
+    `stopped`: sparkd itself stopped it, so its end is no death. `incident`: what befell this host's fabric while the
+    group had formed; it ends the epoch like a death. `flaps` are the ports' carrier counters at the start.
     """
 
     epoch: int
@@ -101,6 +102,32 @@ class Attempt:
     ended_at: float | None = None
     signature: str = ""
     sentence: str = ""
+    incident: str = ""
+    flaps: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def over(self) -> bool:
+        """Its epoch cannot go on."""
+        return self.ended_at is not None or bool(self.incident)
+
+
+@dataclass(frozen=True)
+class PortBefore:
+    """A fabric port as sparkd found it, to be restored by `sparkctl fabric down`. settings: sysctls by name."""
+
+    device: str
+    up: bool
+    mtu: int
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FabricMemory:
+    """What persists of the fabric: the ports as found in this boot, and whether an operator took them from sparkd."""
+
+    boot_id: str = ""
+    before: tuple[PortBefore, ...] = ()
+    released: bool = False
 
 
 @dataclass(frozen=True)
@@ -153,6 +180,7 @@ __all__ = [
     "Attempt",
     "Death",
     "EndState",
+    "FabricMemory",
     "Finding",
     "HelloFacts",
     "HostFacts",
@@ -161,6 +189,7 @@ __all__ = [
     "Neighbour",
     "NetworkFacts",
     "PeerView",
+    "PortBefore",
     "Phase",
     "RankCondition",
     "RankUnit",

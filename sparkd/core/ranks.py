@@ -46,7 +46,7 @@ def view(s: Snapshot) -> tuple[RankView, ...]:
     """All ranks in order."""
     relied = {peer.name for peer, _ in gates.fresh(s)}
     views = []
-    for node in s.plan.cluster.nodes:
+    for node in s.cluster.nodes:
         if node.name == s.node:
             units = None if isinstance(s.units, Unknown) else s.units
             views.append(_one(s, node.rank, node.name, units, s.attempt))

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from sparkd.core import progress
+from sparkd.core import guard, progress
 from sparkd.core.model import Attempt, Death, HostFacts, Intent, RankUnit, Unknown
 from sparkd.core.snapshot import Snapshot
 
@@ -42,9 +42,11 @@ def follow(s: Snapshot) -> Attempt | None:
         seen = progress.parse(unit.text)
         ready = a.ready or unit.active == "active"
         followed = replace(a, formed=a.formed or seen.formed or ready, ready=ready)
+        if followed.formed and not a.incident and not a.stopped and not isinstance(s.network, Unknown):
+            followed = replace(followed, incident=guard.incident(s.plan, s.node, s.network, a.flaps))
         return followed if followed != a else None
     signature, sentence = _post_mortem(a, unit, s.host)
-    return replace(a, ended_at=s.now, signature=signature, sentence=a.stopped or sentence)
+    return replace(a, ended_at=s.now, signature=signature, sentence=a.incident or a.stopped or sentence)
 
 
 def _post_mortem(a: Attempt, unit: RankUnit | None, host: HostFacts) -> tuple[str, str]:
@@ -75,7 +77,7 @@ def deaths(s: Snapshot) -> tuple[Death, ...]:
     A rank that left because it lost another one is a consequence and comes last. The clocks of the hosts only order
     ends of equal kind.
     """
-    found = [_death(s, node, attempt) for node, attempt in _ended(s) if not attempt.stopped]
+    found = [_death(s, node, attempt) for node, attempt in _ended(s) if attempt.incident or not attempt.stopped]
     return tuple(sorted(found, key=lambda death: (_is_consequence(death), death.at, death.rank)))
 
 
@@ -83,17 +85,19 @@ def _ended(s: Snapshot) -> Iterator[tuple[str, Attempt]]:
     mine = [(s.node, s.attempt)] if s.attempt is not None else []
     theirs = [(p.name, p.report.attempt) for p in s.peers if p.report is not None and p.report.attempt is not None]
     for node, attempt in mine + theirs:
-        if attempt.epoch == s.intent.epoch and attempt.ended_at is not None:
+        if attempt.epoch == s.intent.epoch and attempt.over:
             yield node, attempt
 
 
 def _death(s: Snapshot, node: str, attempt: Attempt) -> Death:
-    rank = s.plan.cluster.node(node).rank
+    rank = s.cluster.node(node).rank
     at = attempt.ended_at or s.now
     # The group has formed as soon as any of its members has said so.
     formed = attempt.formed or any(other.formed for other in _attempts(s))
     ready = attempt.ready or all(other.ready for other in _attempts(s))
-    return Death(attempt.epoch, rank, node, at, formed, ready, f"{rank}:{attempt.signature}", attempt.sentence)
+    signature = f"incident:{attempt.incident.partition(':')[0]}" if attempt.incident else attempt.signature
+    sentence = attempt.incident or attempt.sentence
+    return Death(attempt.epoch, rank, node, at, formed, ready, f"{rank}:{signature}", sentence)
 
 
 def _attempts(s: Snapshot) -> list[Attempt]:
@@ -129,11 +133,21 @@ def judge(s: Snapshot) -> Verdict | None:
     left = min(pause, root.at + pause - s.now)
     if left > 0:
         return Verdict(None, f"{reason}; epoch {s.intent.epoch + 1} starts in {left:.0f} s", left)
-    again = Intent(s.intent.epoch + 1, "up", "recovery", f"restart: {reason}", s.now, deaths=history[-10:])
+    again = Intent(
+        s.intent.epoch + 1,
+        "up",
+        "recovery",
+        f"restart: {reason}",
+        s.now,
+        deaths=history[-10:],
+        cables=s.cables or s.intent.cables,
+    )
     return Verdict(again, f"{reason}; restarting", 0.0)
 
 
 def describe(death: Death) -> str:
+    if ":incident:" in death.signature:
+        return f"incident on {death.node}: {death.sentence}"
     return f"rank {death.rank} ({death.node}) ended: {death.sentence}"
 
 

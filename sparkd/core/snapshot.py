@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from ring_mesh import Plan
+from ring_mesh import CablingError, Cluster, Plan
+from sparkd.core import cabling
 from sparkd.core.model import (
     Attempt,
+    FabricMemory,
+    HelloFacts,
     HostFacts,
     Intent,
     NetworkFacts,
@@ -35,21 +39,42 @@ class Snapshot:
 
     now: float
     node: str
-    plan: Plan
+    cluster: Cluster
     policy: Policy
     intent: Intent
     host: HostFacts | Unknown
     units: tuple[RankUnit, ...] | Unknown
     network: NetworkFacts | Unknown
     roce: tuple[RoceFact, ...] | Unknown
+    hello: HelloFacts | Unknown
+    memory: FabricMemory = field(default_factory=FabricMemory)
     attempt: Attempt | None = None
     peers: tuple[PeerView, ...] = ()
     digests: dict[str, str] = field(default_factory=dict)
 
+    @cached_property
+    def heard(self) -> cabling.Heard:
+        own = None if isinstance(self.hello, Unknown) else self.hello
+        return cabling.heard(self.node, own, self.peers)
+
+    @cached_property
+    def cables(self) -> tuple[str, ...]:
+        """The cabling as all ports together hear it; empty while it is not a complete ring."""
+        try:
+            return cabling.names(cabling.discovered(self.cluster, self.heard))
+        except CablingError:
+            return ()
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Of the cables in the intent while the ring is wanted up, and of those that are seen otherwise."""
+        cables = self.intent.cables if self.intent.want == "up" else self.cables
+        return cabling.plan_of(self.cluster, cables)
+
     @property
     def conductor(self) -> bool:
-        return self.plan.cluster.conductor.name == self.node
+        return self.cluster.conductor.name == self.node
 
     @property
     def rank(self) -> int:
-        return self.plan.cluster.node(self.node).rank
+        return self.cluster.node(self.node).rank

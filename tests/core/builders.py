@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ring_mesh import FABRIC_DEVICES, Plan, parse_cluster, plan
+from ring_mesh import FABRIC_DEVICES, PORTS, Cabling, Cluster, Socket, by_order, parse_cluster, plan
 from sparkd.core import links
 from sparkd.core.actions import (
     ROUTE_PROTOCOL,
@@ -14,48 +14,68 @@ from sparkd.core.actions import (
     FabricChange,
     RemoveAddress,
     RemoveRoute,
+    SetDown,
     SetMtu,
+    SetSysctl,
     SetUp,
 )
 from sparkd.core.model import (
     AddressFact,
     Attempt,
+    FabricMemory,
+    HelloFacts,
     HostFacts,
     Intent,
     LinkFact,
+    Neighbour,
     NetworkFacts,
     PeerView,
     RankUnit,
     Report,
     RouteFact,
 )
+from sparkd.core.cabling import names
 from sparkd.core.snapshot import Policy, Snapshot
 
 NODES = ("spark1", "spark2", "spark3")
 NOW = 1_700_000_000.0
 
 
-def triangle() -> Plan:
-    return plan(
-        parse_cluster(
-            {
-                "name": "test",
-                "base_range": "10.77.0.0/21",
-                "node": [
-                    {"name": name, "rank": rank, "address": f"192.168.77.{rank + 1}"} for rank, name in enumerate(NODES)
-                ],
-            }
-        )
+def triangle() -> Cluster:
+    return parse_cluster(
+        {
+            "name": "test",
+            "base_range": "10.77.0.0/21",
+            "node": [
+                {"name": name, "rank": rank, "address": f"192.168.77.{rank + 1}"} for rank, name in enumerate(NODES)
+            ],
+        }
     )
 
 
-PLAN = triangle()
+CLUSTER = triangle()
+PLAN = plan(CLUSTER)
+CABLING = by_order(NODES)
+CABLES = names(CABLING)
+
+
+def hears(node: str, cabling: Cabling = CABLING) -> HelloFacts:
+    """What the ports of `node` hear over those cables."""
+    found = []
+    for port in PORTS:
+        for far in cabling.far(Socket(node, port.cage)):
+            remote = next(p.device for p in PORTS if (p.cage, p.domain) == (far.cage, port.domain))
+            found.append(Neighbour(port.device, far.node, f"id-{far.node}", remote, "test"))
+    return HelloFacts(f"id-{node}", tuple(found))
+
+
+DEFAULTS = {"arp_ignore": "0", "arp_announce": "0", "rp_filter": "1"}
 
 
 def bare_network(node: str) -> NetworkFacts:
     """Cables in, ports down, nothing configured but management."""
     address = f"{PLAN.cluster.node(node).address}/24"
-    fabric = tuple(LinkFact(device, up=False, carrier=False, mtu=1500) for device in sorted(FABRIC_DEVICES))
+    fabric = tuple(LinkFact(device, up=False, carrier=False, mtu=1500, settings=DEFAULTS) for device in sorted(FABRIC_DEVICES))
     return NetworkFacts(
         (LinkFact("enP7s7", up=True, carrier=True, mtu=1500), *fabric),
         (AddressFact("enP7s7", address, "enP7s7"),),
@@ -76,6 +96,12 @@ def applied(seen: NetworkFacts, change: FabricChange) -> NetworkFacts:
     match change:
         case SetUp(device):
             return _with_link(seen, device, up=True, carrier=True)
+        case SetDown(device):
+            return _with_link(seen, device, up=False, carrier=False)
+        case SetSysctl(device, name, value):
+            link = seen.link(device)
+            assert link is not None, f"there is no {device}"
+            return _with_link(seen, device, settings=link.settings | {name: value})
         case SetMtu(device, mtu):
             return _with_link(seen, device, mtu=mtu)
         case AddAddress(device, address, label):
@@ -112,6 +138,7 @@ def report(node: str, intent: Intent, **changed: Any) -> Report:
         "units": (),
         "ends": links.ends(PLAN, node, configured_network(node)),
         "digests": {"cluster": "same"},
+        "neighbours": hears(node).neighbours,
     }
     return Report(**(values | changed))
 
@@ -122,17 +149,19 @@ def peer(node: str, intent: Intent, age: float = 0.5, **changed: Any) -> PeerVie
 
 def snapshot(node: str = "spark1", **changed: Any) -> Snapshot:
     """By default: every gate is open and the ring is to be up at epoch 7, nothing tried yet."""
-    intent = changed.pop("intent", Intent(7, "up", "operator", "start asked for", NOW))
+    intent = changed.pop("intent", Intent(7, "up", "operator", "start asked for", NOW, cables=CABLES))
     values: dict[str, Any] = {
         "now": NOW,
         "node": node,
-        "plan": PLAN,
+        "cluster": CLUSTER,
         "policy": Policy(),
         "intent": intent,
         "host": HostFacts(f"boot-{node}"),
         "units": (),
         "network": configured_network(node),
         "roce": (),
+        "hello": hears(node),
+        "memory": FabricMemory(f"boot-{node}", links.found(bare_network(node))),
         "peers": tuple(peer(name, intent) for name in NODES if name != node),
         "digests": {"cluster": "same"},
     }

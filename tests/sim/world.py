@@ -12,17 +12,18 @@ from itertools import count
 
 from sparkd.core import intent as intents
 from sparkd.core import links
-from sparkd.core.actions import Action, Adopt, ApplyFabric, ForgetRank, Record, StartRank, StopRank
+from sparkd.core.actions import Action, Adopt, ApplyFabric, ForgetRank, Record, Remember, StartRank, StopRank
 from sparkd.core.decide import Decision, decide
-from sparkd.core.model import Attempt, HostFacts, Intent, NetworkFacts, PeerView, RankUnit, Report
+from sparkd.core.model import Attempt, FabricMemory, HostFacts, Intent, NetworkFacts, PeerView, RankUnit, Report
 from sparkd.core.snapshot import Policy, Snapshot
-from tests.core.builders import NODES, NOW, PLAN, applied, bare_network
+from tests.core.builders import CABLING, CLUSTER, NODES, NOW, applied, bare_network, hears
 
 
 @dataclass
 class Disk:
     intent: Intent = field(default_factory=Intent)
     attempt: Attempt | None = None
+    memory: FabricMemory = field(default_factory=FabricMemory)
 
 
 @dataclass
@@ -58,6 +59,7 @@ class World:
         self.now = NOW
         self.policy = policy or Policy(backoff=5.0)
         self.hosts = {name: Host(name, bare_network(name)) for name in NODES}
+        self.cabling = CABLING
         self.cut: set[frozenset[str]] = set()
         self.started: list[tuple[str, int]] = []  # (host, epoch) of each unit that systemd was asked to start
         self._instances = count(1)
@@ -80,13 +82,15 @@ class World:
         return Snapshot(
             now=self.now,
             node=name,
-            plan=PLAN,
+            cluster=CLUSTER,
             policy=self.policy,
             intent=host.disk.intent,
             host=HostFacts(host.boot_id),
             units=tuple(host.units.values()),
             network=host.network,
             roce=(),
+            hello=hears(name, self.cabling),
+            memory=host.disk.memory,
             attempt=host.disk.attempt,
             peers=tuple(self._view(host.daemon, other) for other in NODES if other != name),
             digests={"cluster": "same"},
@@ -130,7 +134,8 @@ class World:
             intent=host.disk.intent,
             attempt=host.disk.attempt,
             units=tuple(host.units.values()),
-            ends=links.ends(PLAN, host.name, host.network),
+            ends=links.ends(self.snapshot(host.name).plan, host.name, host.network),
+            neighbours=hears(host.name, self.cabling).neighbours,
             findings=after.findings,
             digests={"cluster": "same"},
         )
@@ -140,6 +145,8 @@ class World:
             case Adopt(intent):
                 assert intent.epoch > host.disk.intent.epoch, "an adopted epoch is above the one before"
                 host.disk.intent = intent
+            case Remember(memory):
+                host.disk.memory = memory
             case Record(attempt):
                 host.disk.attempt = attempt
             case ApplyFabric(changes):

@@ -1,0 +1,38 @@
+"""What befalls the fabric of this host under a group that has formed: an incident, which ends the epoch for all.
+
+NCCL keeps the addresses and GIDs that it found at its start. After a link has flapped, an address or a route has gone,
+or an MTU has changed, it goes on with what no longer is, and hangs sooner or later; so the group is stopped in order,
+the fabric is put right and verified, and a new epoch starts. A cable that is out is no incident yet: the engine ends by
+itself when it notices, and nothing could start before the cable is back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ring_mesh import Plan
+from sparkd.core import links
+from sparkd.core.model import NetworkFacts
+
+
+def incident(plan: Plan, node: str, seen: NetworkFacts, flaps: dict[str, int]) -> str:
+    """The first of them as "id: sentence"; empty if there is none. flaps: carrier counters at the start, by device."""
+    return next(_incidents(plan, node, seen, flaps), "")
+
+
+def _incidents(plan: Plan, node: str, seen: NetworkFacts, flaps: dict[str, int]) -> Iterator[str]:
+    for end in plan.ends_of(node):
+        link = seen.link(end.device)
+        if link is None:
+            yield f"cx7-functions-missing: {end.device} is gone"
+            continue
+        moved = link.carrier_changes - flaps.get(end.device, link.carrier_changes)
+        if moved > 0 and link.carrier:
+            yield f"carrier-flap: the carrier of {end.device} has changed {moved} times since the start"
+        if link.mtu != end.mtu:
+            yield f"mtu-wrong: the MTU of {end.device} is {link.mtu}, not {end.mtu}"
+        if not links.has_address(seen, end):
+            yield f"address-lost: {end.address} is no longer on {end.device}"
+    for route in plan.routes_of(node):
+        if not links.has_route(seen, route):
+            yield f"route-lost: the route to {route.destination} via {route.gateway} on {route.device} is gone"
