@@ -70,7 +70,9 @@ class FakeRing:
             "engine": {"name": "probe", "api": "127.0.0.1:8888"},
             "ranks": [{"rank": rank, "node": node, "state": state} for rank, node in enumerate(NODES)],
             "findings": self.findings,
-            "peers": [{"node": "spark2", "age": 0.4, "error": "", "epoch": self.epoch, "version": "0.1.0"}],
+            "peers": [
+                {"node": "spark2", "age": len(self.asked) / 10, "error": "", "epoch": self.epoch, "version": "0.1.0"}
+            ],
             "fabric": [],
             "deaths": [],
         }
