@@ -87,19 +87,29 @@ class Executor:
                 await self._units.stop(epoch)
                 return "units"
             case ForgetRank(epoch):
+                await self._drop_environment(epoch)
                 await self._units.forget(epoch)
-                await self._files.remove(epoch)
                 return "units"
             case _:
                 assert_never(action)
 
     async def _record(self, attempt: Attempt) -> None:
         before = self._state.attempt
+        ends = attempt.ended_at is not None and (before is None or before.ended_at is None)
+        if ends:
+            # Before the end is on disk: an end that is there already is never looked at again.
+            await self._drop_environment(attempt.epoch)
         await self._store.save_attempt(attempt)
         self._state.attempt = attempt
-        if attempt.ended_at is not None and (before is None or before.ended_at is None):
+        if ends:
             self._events.add("action", f"sparkd-rank@{attempt.epoch}.service has ended: {attempt.sentence}")
-            await self._files.remove(attempt.epoch)
+
+    async def _drop_environment(self, epoch: int) -> None:
+        """It holds the key of a group that is gone, which is no reason to keep the next one from forming."""
+        try:
+            await self._files.remove(epoch)
+        except DoorError as error:
+            self._events.error(f"the environment file of epoch {epoch} stays: {error}")
 
     async def _start(self, attempt: Attempt, hcas: tuple[str, ...]) -> None:
         await self._store.save_attempt(attempt)

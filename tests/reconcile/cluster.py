@@ -32,7 +32,7 @@ from tests.fakes import (
     FakeStore,
     FakeUnits,
 )
-from tests.reconcile.running import until
+from tests.reconcile.running import turns, until
 
 TICK = 60.0  # never passes within a test: what happens, happens because something was told
 POLICY = Policy(backoff=0.02)
@@ -263,6 +263,17 @@ class Cluster:
         except AssertionError:
             told = {machine.name: machine.daemon and machine.daemon.ring().summary for machine in self}
             raise AssertionError(f"not {phase}: {told}") from None
+
+    async def reach_any(self, *phases: str) -> None:
+        """Until the conductor says that the ring is in one of these phases."""
+        await until(lambda: self.conductor.phase in phases)
+
+    async def quiet(self) -> None:
+        """Until no daemon has anything left to do."""
+        cycles = [-1]
+        while cycles != (now := [machine.daemon.cycles for machine in self if machine.daemon is not None]):
+            cycles = now
+            await turns()
 
     def boot(self) -> None:
         for machine in self:
