@@ -59,15 +59,24 @@ class Executor:
         self._clock = clock
         self._events = events
         self._environment = environment
+        self._unfinished: Action | None = None
 
     async def adopt(self, intent: Intent) -> None:
         await self._store.save_intent(intent)
         self._state.intent = intent
         held = ", held" if intent.held else ""
-        self._events.add("intent", f"epoch {intent.epoch}: {intent.want}{held}, by {intent.by}: {intent.reason}")
+        text = f"epoch {intent.epoch}: {intent.want}{held}, by {intent.by}: {intent.reason}"
+        self._events.add("intent", text, epoch=intent.epoch)
 
     async def do(self, action: Action) -> str:
         """Returns the source that the action changed, or "". Raises DoorError."""
+        # What failed is tried again with every tick, and need not be announced each time.
+        announced, self._unfinished = action == self._unfinished, action
+        source = await self._carry_out(action, announced)
+        self._unfinished = None
+        return source
+
+    async def _carry_out(self, action: Action, announced: bool) -> str:
         match action:
             case Adopt(intent):
                 await self.adopt(intent)
@@ -76,14 +85,16 @@ class Executor:
                 await self._record(attempt)
                 return ""
             case ApplyFabric(changes):
-                self._events.add("action", f"fabric: {', '.join(describe(change) for change in changes)}")
+                if not announced:
+                    self._events.add("action", f"fabric: {', '.join(describe(change) for change in changes)}")
                 await self._links.apply(changes)
                 return "network"
             case StartRank(attempt, hcas):
                 await self._start(attempt, hcas)
                 return "units"
             case StopRank(epoch, why):
-                self._events.add("action", f"stopping sparkd-rank@{epoch}.service: {why}")
+                if not announced:
+                    self._events.add("action", f"stopping sparkd-rank@{epoch}.service: {why}")
                 await self._units.stop(epoch)
                 return "units"
             case ForgetRank(epoch):
