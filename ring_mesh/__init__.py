@@ -5,10 +5,11 @@ Everything here is a pure function of a cluster's description. Nothing is read f
 """
 
 from ring_mesh.asdict import plan_as_json
-from ring_mesh.cluster import Cluster, ClusterError, Node, Problem, parse_cluster
+from ring_mesh.cabling import CableProblem, Cabling, CablingError, Socket, by_order, ring_order
+from ring_mesh.cluster import Cluster, ClusterError, Node, PlanError, Problem, parse_cluster
 from ring_mesh.environment import engine_environment, planned_environment, rank_environment
-from ring_mesh.overlap import Collision, free_range, overlaps
-from ring_mesh.plan import Cable, End, Link, Plan, Route, plan, planned_subnets
+from ring_mesh.overlap import Collision, collisions, free_range, overlaps
+from ring_mesh.plan import Cable, End, Link, Plan, Route, plan, planned_subnets, unreachable
 from ring_mesh.ports import FABRIC_DEVICES, PORTS, Port
 from ring_mesh.text import render
 
@@ -16,6 +17,9 @@ __all__ = [
     "FABRIC_DEVICES",
     "PORTS",
     "Cable",
+    "CableProblem",
+    "Cabling",
+    "CablingError",
     "Cluster",
     "ClusterError",
     "Collision",
@@ -23,9 +27,13 @@ __all__ = [
     "Link",
     "Node",
     "Plan",
+    "PlanError",
     "Port",
     "Problem",
     "Route",
+    "Socket",
+    "by_order",
+    "collisions",
     "engine_environment",
     "free_range",
     "overlaps",
@@ -36,4 +44,6 @@ __all__ = [
     "planned_subnets",
     "rank_environment",
     "render",
+    "ring_order",
+    "unreachable",
 ]

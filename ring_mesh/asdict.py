@@ -1,17 +1,19 @@
 """The plan as data for other programs."""
 
 from ring_mesh.environment import planned_environment
-from ring_mesh.plan import Cable, End, Link, Plan, Route
+from ring_mesh.plan import Cable, End, Link, Plan, Route, unreachable
 
 
 def plan_as_json(plan: Plan) -> dict[str, object]:
     """The plan as a dictionary that `json.dumps` takes. Keys are added over time, never renamed or removed.
 
     cluster: name, base_range, nodes (name, rank, address, management_interface), by rank.
-    cables: index, from {node, cage}, to {node, cage}, links (indices).
+    order: names of the nodes along the ring, from rank 0 on out of each one's port 0; of two nodes, by rank.
+    cables: index, from {node, cage}, to {node, cage}, links (indices); in a ring in its order, from port 0 to port 1.
     links: index, cable, domain, subnet, ends (two {node, device}).
     ends: node, rank, cage, domain, device, hca, address (with prefix length), mtu (bytes), link, peer {node, device}.
     routes: node, destination (with /32), gateway, device, source.
+    unreachable: node -> names of the nodes whose fabric addresses it has no path to.
     environment: node -> variable -> value, as far as it is known before a start.
     """
     cluster = plan.cluster
@@ -29,19 +31,22 @@ def plan_as_json(plan: Plan) -> dict[str, object]:
                 for node in cluster.nodes
             ],
         },
+        "order": list(plan.order),
         "cables": [_cable(cable) for cable in plan.cables],
         "links": [_link(cable, link) for cable in plan.cables for link in cable.links],
         "ends": [_end(plan, end) for node in cluster.nodes for end in plan.ends_of(node.name)],
         "routes": [_route(route) for route in plan.routes],
+        "unreachable": {node.name: list(unreachable(plan, node.name)) for node in cluster.nodes},
         "environment": {node.name: planned_environment(plan, node.name) for node in cluster.nodes},
     }
 
 
 def _cable(cable: Cable) -> dict[str, object]:
+    first, second = cable.sockets
     return {
         "index": cable.index,
-        "from": {"node": cable.a, "cage": 0},
-        "to": {"node": cable.b, "cage": 1},
+        "from": {"node": first.node, "cage": first.cage},
+        "to": {"node": second.node, "cage": second.cage},
         "links": [link.index for link in cable.links],
     }
 

@@ -12,8 +12,8 @@ from ipaddress import IPv4Address, IPv4Network
 
 from ring_mesh.ports import FABRIC_DEVICES
 
-RING_SIZE = 3
-SUBNETS = 6
+MIN_NODES = 2
+MAX_NODES = 64
 DEFAULT_MANAGEMENT_INTERFACE = "enP7s7"
 
 _CLUSTER_KEYS = ("name", "base_range", "management_interface", "node")
@@ -37,12 +37,16 @@ class Problem:
         return f"{self.key}: found {self.found}, expected {self.expected}"
 
 
-class ClusterError(ValueError):
-    """A description cannot be used, or a node is not in the cluster. `problems` has at least one entry."""
+class PlanError(ValueError):
+    """There is no plan for what was given. `problems` has at least one entry."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
         super().__init__("; ".join(str(problem) for problem in self.problems))
+
+
+class ClusterError(PlanError):
+    """A description cannot be used, or a node is not in the cluster."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,16 @@ def parse_cluster(table: Mapping[str, object]) -> Cluster:
     return Cluster(name, base_range, tuple(sorted(nodes, key=lambda node: node.rank)))
 
 
+def subnets_of(nodes: int) -> int:
+    """How many /24 a cluster of that many nodes needs: two per cable, of which two nodes may have only one."""
+    return 2 if nodes == 2 else 2 * nodes
+
+
+def prefix_for(subnets: int) -> int:
+    """Prefix length of the smallest network with room for that many /24."""
+    return 24 - (subnets - 1).bit_length()
+
+
 def unknown_keys(prefix: str, table: Mapping[str, object], known: tuple[str, ...]) -> list[Problem]:
     """A problem for each key of the table that is not known, naming the nearest known one if one is near."""
     problems = []
@@ -170,7 +184,12 @@ def _name(key: str, table: Mapping[str, object], problems: list[Problem]) -> str
 
 def _base_range(table: Mapping[str, object], problems: list[Problem]) -> IPv4Network | None:
     key = "cluster.base_range"
-    expected = f'an IPv4 network with room for {SUBNETS} /24 subnets (a /21 or larger), such as "10.77.0.0/21"'
+    rows = table.get("node")
+    # Of a list of the wrong size, its size is the fault to report.
+    nodes = len(rows) if isinstance(rows, list) and MIN_NODES <= len(rows) <= MAX_NODES else MIN_NODES
+    subnets = subnets_of(nodes)
+    size = f"/{prefix_for(subnets)}"
+    expected = f'an IPv4 network with room for {subnets} /24 subnets (a {size} or larger), such as "10.77.0.0{size}"'
     value = _text(key, table, expected, problems)
     if value is None:
         return None
@@ -182,10 +201,10 @@ def _base_range(table: Mapping[str, object], problems: list[Problem]) -> IPv4Net
     if str(network.network_address) != value.partition("/")[0]:
         problems.append(Problem(key, f"{shown(value)}, which has host bits set", f'"{network}" or another network'))
         return None
-    if network.num_addresses < SUBNETS * 256:
+    if network.num_addresses < subnets * 256:
         problems.append(Problem(key, f"{shown(value)}, which is too small", expected))
         return None
-    # A /21 or larger starts in one of the special blocks or its first /21 lies wholly outside of them.
+    # The special blocks are /8 and larger: the part of the range that is used lies wholly in one or wholly outside.
     if fault := _unusable(network.network_address):
         problems.append(Problem(key, f"{shown(value)}, which is {fault}", "a range of unicast addresses"))
         return None
@@ -210,7 +229,7 @@ def _interface(key: str, table: Mapping[str, object], default: str | None, probl
 
 
 def _entries(table: Mapping[str, object], interface: str | None, problems: list[Problem]) -> list[_Entry]:
-    expected = f"{RING_SIZE} [[cluster.node]] tables (rings of 2 and 4 are not planned yet)"
+    expected = f"{MIN_NODES} to {MAX_NODES} [[cluster.node]] tables"
     if "node" not in table:
         problems.append(Problem("cluster.node", "nothing", expected))
         return []
@@ -218,7 +237,7 @@ def _entries(table: Mapping[str, object], interface: str | None, problems: list[
     if not isinstance(rows, list):
         problems.append(Problem("cluster.node", shown(rows), expected))
         return []
-    if len(rows) != RING_SIZE:
+    if not MIN_NODES <= len(rows) <= MAX_NODES:
         problems.append(Problem("cluster.node", str(len(rows)), expected))
     entries = []
     for index, row in enumerate(rows):

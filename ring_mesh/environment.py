@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 
 from ring_mesh.plan import Plan
-from ring_mesh.ports import PORTS
 
 RENDEZVOUS_PORT = 20000
 API = "127.0.0.1:8888"
@@ -106,7 +105,7 @@ def _place(plan: Plan, node: str, rendezvous_port: int, api: str) -> dict[str, s
 
 
 def _roce(plan: Plan, node: str, hcas: Sequence[str], gid_indices: Sequence[int | None]) -> dict[str, str]:
-    planned = [port.hca for port in PORTS]
+    planned = [end.hca for end in plan.ends_of(node)]
     for hca in hcas:
         if hca not in planned:
             raise ValueError(f"{hca} is not a fabric device of {node}: the plan has {', '.join(planned)}")

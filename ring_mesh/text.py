@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from ring_mesh.environment import planned_environment
-from ring_mesh.plan import Plan
+from ring_mesh.plan import Plan, unreachable
 
 WIDTH = 100
 
@@ -16,14 +16,14 @@ def render(plan: Plan) -> str:
 
 
 def _cables(plan: Plan) -> list[str]:
-    width = max(len(node.name) for node in plan.cluster.nodes)
-    return [
-        "Cables: port 0 of each node to port 1 of the next",
-        *(
-            f"  {cable.a:>{width}} [port 0]======== cable {cable.index} ========[port 1] {cable.b}"
-            for cable in plan.cables
-        ),
-    ]
+    name = max(len(node.name) for node in plan.cluster.nodes)
+    number = len(str(len(plan.cables) - 1))
+    lines = ["Cables: port 0 of each node to port 1 of the next" if plan.cluster.world_size > 2 else "Cables"]
+    for cable in plan.cables:
+        a, b = cable.sockets
+        middle = f"======== cable {cable.index:>{number}} ========"
+        lines.append(f"  {a.node:>{name}} [port {a.cage}]{middle}[port {b.cage}] {b.node}")
+    return lines
 
 
 def _links(plan: Plan) -> list[str]:
@@ -70,7 +70,23 @@ def _routes(plan: Plan) -> list[str]:
         for node in plan.cluster.nodes
         for position, route in enumerate(plan.routes_of(node.name))
     ]
-    return ["Routes: to the addresses of each peer that are not on the direct cable", *_table((), rows)]
+    if not rows:
+        return ["Routes: none; each node has a cable to every fabric address"]
+    return [
+        "Routes: to the addresses of each neighbour that are not on the direct cable",
+        *_table((), rows),
+        *_without_path(plan),
+    ]
+
+
+def _without_path(plan: Plan) -> list[str]:
+    far = {node.name: unreachable(plan, node.name) for node in plan.cluster.nodes}
+    # From five nodes on the list would be longer than the plan: all nodes but two.
+    return [
+        f"  no path from {node} to {names[0] if len(names) == 1 else f'{len(names)} nodes'}, which it has no cable to"
+        for node, names in far.items()
+        if names
+    ]
 
 
 def _environment(plan: Plan) -> list[str]:

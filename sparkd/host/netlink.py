@@ -40,7 +40,6 @@ _REPLACE, _EXCLUSIVE, _CREATE = 0x100, 0x200, 0x400  # NLM_F_*
 _IFF_UP = 0x1
 _UNICAST = 1  # rtm_type
 _MAIN_TABLE = 254
-_SCOPE_NOWHERE = 255
 _GONE = frozenset({errno.ENOENT, errno.ESRCH, errno.EADDRNOTAVAIL, errno.ENODEV})
 
 
@@ -145,7 +144,7 @@ class NetlinkLinks:
 
     def _main_routes(self) -> list[Any]:
         request = _inet(_RouteMessage())
-        request["table"] = _MAIN_TABLE
+        request["table"] = _MAIN_TABLE  # the kernel sends no other's
         try:
             routes = self._dump(_RTM_GETROUTE, request)
         except Refused as error:
@@ -153,7 +152,7 @@ class NetlinkLinks:
             if error.errno == errno.ENOENT:
                 return []
             raise
-        return [route for route in routes if _table(route) == _MAIN_TABLE and route["type"] == _UNICAST]
+        return [route for route in routes if route["type"] == _UNICAST]
 
     def _apply(self, changes: tuple[FabricChange, ...]) -> None:
         failures = []
@@ -190,9 +189,7 @@ class NetlinkLinks:
                 self._add_route(change)
             case RemoveRoute():
                 if (index := _index_if_any(change.device)) is not None:
-                    request = _route_request(change.destination, change.gateway, index)
-                    request["scope"] = _SCOPE_NOWHERE
-                    self._remove(_RTM_DELROUTE, request)
+                    self._remove(_RTM_DELROUTE, _route_request(change.destination, change.gateway, index))
             case _:
                 assert_never(change)
 
@@ -347,10 +344,6 @@ def _hops(message: Any) -> list[tuple[str, int]]:
     if several:
         return [(hop.get_attr("RTA_GATEWAY") or "", hop["oif"]) for hop in several]
     return [(message.get_attr("RTA_GATEWAY") or "", message.get_attr("RTA_OIF") or 0)]
-
-
-def _table(message: Any) -> int:
-    return int(message.get_attr("RTA_TABLE") or message["table"])
 
 
 def _is_rival(message: Any, destination: str) -> bool:

@@ -7,7 +7,6 @@ its messages are the same in all versions.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
 import select
@@ -27,9 +26,9 @@ _NLM_F_ACK_TLVS = 0x200
 _NLM_F_DUMP = 0x300
 _NLMSGERR_ATTR_MSG = 1
 _SOL_NETLINK = 270
-_NETLINK_CAP_ACK = 10
-_NETLINK_EXT_ACK = 11
-_NETLINK_GET_STRICT_CHK = 12
+_NETLINK_CAP_ACK = 10  # no copy of the request in the answer
+_NETLINK_EXT_ACK = 11  # the kernel's own sentence in it
+_NETLINK_GET_STRICT_CHK = 12  # dumps heed what the request selects, such as a routing table; since Linux 4.20
 _GROUPS = 0x1 | 0x10 | 0x40  # RTMGRP_LINK, RTMGRP_IPV4_IFADDR, RTMGRP_IPV4_ROUTE
 _BUFFER = 65536  # the kernel fills at most 32 KiB at a time
 _DUMP_TRIES = 5
@@ -48,9 +47,7 @@ class Conversation:
         self._socket.settimeout(timeout)
         self._socket.bind((0, 0))
         for option in (_NETLINK_CAP_ACK, _NETLINK_EXT_ACK, _NETLINK_GET_STRICT_CHK):
-            # Without them the kernel's sentences are missing and a dump of routes has all tables; nothing is wrong.
-            with contextlib.suppress(OSError):
-                self._socket.setsockopt(_SOL_NETLINK, option, 1)
+            self._socket.setsockopt(_SOL_NETLINK, option, 1)
 
     def close(self) -> None:
         self._socket.close()

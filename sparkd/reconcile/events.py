@@ -12,6 +12,7 @@ from sparkd.ports import Clock
 from sparkd.wire import Event, Events
 
 _KEPT = 500
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 _log = logging.getLogger("sparkd")
 
 
@@ -22,13 +23,16 @@ class EventLog:
         self._events: deque[Event] = deque(maxlen=_KEPT)
         self._last = 0
         self._summary: tuple[int, str, str] | None = None
+        self._failure = ""
         self._findings: dict[tuple[str, str, str], Finding] = {}
         self._epoch = 0
         self._phase: Phase = "down"
 
-    def add(self, kind: str, text: str, level: int = logging.INFO) -> None:
+    def add(self, kind: str, text: str, level: int = logging.INFO, epoch: int | None = None) -> None:
+        """`epoch`, if it is not the one in force before."""
         self._last += 1
-        event = Event(self._last, self._clock.now(), self._node, kind, self._epoch, self._phase, text)
+        epoch = self._epoch if epoch is None else epoch
+        event = Event(self._last, self._clock.now(), self._node, kind, epoch, self._phase, text)
         self._events.append(event)
         _log.log(level, "%s", text)
 
@@ -38,10 +42,11 @@ class EventLog:
 
     def summary(self, decision: Decision) -> None:
         """Told when it changes in more than its counts: seconds, shards and ports that go by are no news."""
+        self.at(decision.intent, decision.phase)
         if decision.phase == "starting":
             gist = " ".join(f"{rank.condition}/{rank.stage}" for rank in decision.ranks)
         else:
-            gist = re.sub(r"\d+(\.\d+)?", "#", decision.summary)
+            gist = _NUMBER.sub("#", decision.summary)
         news = (decision.intent.epoch, decision.phase, gist)
         if news != self._summary:
             self._summary = news
@@ -60,6 +65,17 @@ class EventLog:
 
     def error(self, text: str) -> None:
         self.add("error", text, logging.ERROR)
+
+    def failed(self, text: str) -> None:
+        """An action did not work. It is tried again with every tick, but told only when it fails otherwise."""
+        gist = _NUMBER.sub("#", text)
+        if gist != self._failure:
+            self._failure = gist
+            self.error(text)
+
+    def worked(self) -> None:
+        """All actions of a cycle did work: the next failure is news."""
+        self._failure = ""
 
     def since(self, after: int, limit: int) -> Events:
         """The newest `limit` events whose id is above `after`, oldest first."""

@@ -59,15 +59,24 @@ class Executor:
         self._clock = clock
         self._events = events
         self._environment = environment
+        self._unfinished: Action | None = None
 
     async def adopt(self, intent: Intent) -> None:
         await self._store.save_intent(intent)
         self._state.intent = intent
         held = ", held" if intent.held else ""
-        self._events.add("intent", f"epoch {intent.epoch}: {intent.want}{held}, by {intent.by}: {intent.reason}")
+        text = f"epoch {intent.epoch}: {intent.want}{held}, by {intent.by}: {intent.reason}"
+        self._events.add("intent", text, epoch=intent.epoch)
 
     async def do(self, action: Action) -> str:
         """Returns the source that the action changed, or "". Raises DoorError."""
+        # What failed is tried again with every tick, and need not be announced each time.
+        announced, self._unfinished = action == self._unfinished, action
+        source = await self._carry_out(action, announced)
+        self._unfinished = None
+        return source
+
+    async def _carry_out(self, action: Action, announced: bool) -> str:
         match action:
             case Adopt(intent):
                 await self.adopt(intent)
@@ -76,30 +85,42 @@ class Executor:
                 await self._record(attempt)
                 return ""
             case ApplyFabric(changes):
-                self._events.add("action", f"fabric: {', '.join(describe(change) for change in changes)}")
+                if not announced:
+                    self._events.add("action", f"fabric: {', '.join(describe(change) for change in changes)}")
                 await self._links.apply(changes)
                 return "network"
             case StartRank(attempt, hcas):
                 await self._start(attempt, hcas)
                 return "units"
             case StopRank(epoch, why):
-                self._events.add("action", f"stopping sparkd-rank@{epoch}.service: {why}")
+                if not announced:
+                    self._events.add("action", f"stopping sparkd-rank@{epoch}.service: {why}")
                 await self._units.stop(epoch)
                 return "units"
             case ForgetRank(epoch):
+                await self._drop_environment(epoch)
                 await self._units.forget(epoch)
-                await self._files.remove(epoch)
                 return "units"
             case _:
                 assert_never(action)
 
     async def _record(self, attempt: Attempt) -> None:
         before = self._state.attempt
+        ends = attempt.ended_at is not None and (before is None or before.ended_at is None)
+        if ends:
+            # Before the end is on disk: an end that is there already is never looked at again.
+            await self._drop_environment(attempt.epoch)
         await self._store.save_attempt(attempt)
         self._state.attempt = attempt
-        if attempt.ended_at is not None and (before is None or before.ended_at is None):
+        if ends:
             self._events.add("action", f"sparkd-rank@{attempt.epoch}.service has ended: {attempt.sentence}")
-            await self._files.remove(attempt.epoch)
+
+    async def _drop_environment(self, epoch: int) -> None:
+        """It holds the key of a group that is gone, which is no reason to keep the next one from forming."""
+        try:
+            await self._files.remove(epoch)
+        except DoorError as error:
+            self._events.error(f"the environment file of epoch {epoch} stays: {error}")
 
     async def _start(self, attempt: Attempt, hcas: tuple[str, ...]) -> None:
         await self._store.save_attempt(attempt)

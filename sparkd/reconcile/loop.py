@@ -90,15 +90,18 @@ class Loop:
 
     async def run(self) -> None:
         """Cycles until cancelled."""
+        time = asyncio.get_running_loop().time
+        tick = time() + self.site.tick
         while True:
             self._news.clear()
             after = await self.cycle()
-            pause = self.site.tick if after is None else min(after, self.site.tick)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout_at(tick if after is None else min(tick, time() + after)):
                     await self._news.wait()
-            if not self._news.is_set():
+            # Also when there was news all the time: what one source has to tell says nothing of the others.
+            if time() >= tick:
                 self._observer.all_stale()
+                tick = time() + self.site.tick
 
     async def cycle(self) -> float | None:
         """One finished cycle, which alone feeds the watchdog. Returns seconds after which another is worth it."""
@@ -129,9 +132,10 @@ class Loop:
             try:
                 self._observer.stale(await self._executor.do(action))
             except DoorError as error:
-                self.events.error(str(error))
+                self.events.failed(str(error))
                 self._observer.all_stale()
                 return False
+        self.events.worked()
         return bool(decision.actions)
 
     def _snapshot(self) -> Snapshot:
@@ -194,6 +198,7 @@ class Loop:
                 try:
                     await self._executor.adopt(answer.intent)
                 except DoorError as error:
+                    self.events.error(f"{request} by {by} could not be saved: {error}")
                     raise Refusal("not-saved", f"the request could not be saved: {error}") from None
                 self._publish(snapshot, decide(replace(snapshot, intent=answer.intent)))
         self.wake("units")

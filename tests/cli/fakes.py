@@ -68,9 +68,23 @@ class FakeRing:
             "cluster": "lab",
             "version": "0.1.0",
             "engine": {"name": "probe", "api": "127.0.0.1:8888"},
-            "ranks": [{"rank": rank, "node": node, "state": state} for rank, node in enumerate(NODES)],
+            "ranks": [
+                {
+                    "rank": rank,
+                    "node": node,
+                    "unit": f"sparkd-rank@{self.epoch}.service",
+                    "state": state,
+                    "stage": None,
+                    "progress": None,
+                    "text": "",
+                    "pid": 0,
+                }
+                for rank, node in enumerate(NODES)
+            ],
             "findings": self.findings,
-            "peers": [{"node": "spark2", "age": 0.4, "error": "", "epoch": self.epoch, "version": "0.1.0"}],
+            "peers": [
+                {"node": "spark2", "age": len(self.asked) / 10, "error": "", "epoch": self.epoch, "version": "0.1.0"}
+            ],
             "fabric": [],
             "deaths": [],
         }

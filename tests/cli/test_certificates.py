@@ -11,6 +11,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 
 from sparkd.cli.bundle import create
 from sparkd.cli.certificates import Pair, expiry, issue, make_ca
@@ -98,6 +99,15 @@ def test_a_node_cannot_sign_another(cluster: Path, tmp_path: Path) -> None:
     assert client == "invalid CA certificate"
     _, server = connect(intruder.parent, cluster / "spark3", ADDRESSES["spark3"])
     assert server == "CERTIFICATE_VERIFY_FAILED"
+
+
+def test_only_the_ca_is_one_and_none_below_it_can_be(cluster: Path) -> None:
+    found = []
+    for name in ("ca/ca.crt", "spark1/tls/node.crt"):
+        certificate = x509.load_pem_x509_certificate((cluster / name).read_bytes())
+        constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints)
+        found.append((constraints.critical, constraints.value.ca, constraints.value.path_length))
+    assert found == [(True, True, 0), (True, False, None)]
 
 
 def test_strict_verification_finds_nothing_to_object(cluster: Path) -> None:

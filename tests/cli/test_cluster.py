@@ -185,6 +185,14 @@ def test_install(description: Path, tmp_path: Path, root: Path, ctl: Ctl) -> Non
         assert owners == {"sparkd.toml": 0, "token": 991, "tls": 991, "tls/node.key": 991}
 
 
+def test_install_from_a_medium_without_modes(description: Path, tmp_path: Path, root: Path) -> None:
+    create(description, tmp_path / "out", force=False, now=NOW)
+    for path in (tmp_path / "out/spark1").rglob("*"):
+        path.chmod(0o777)
+    assert install(tmp_path / "out/spark1", root) == Exit.OK
+    assert f"{(root / 'etc/sparkd/tls/node.key').stat().st_mode & 0o777:o}" == "640"
+
+
 def test_install_again_keeps_the_old_configuration(description: Path, tmp_path: Path, root: Path) -> None:
     create(description, tmp_path / "out", force=False, now=NOW)
     etc = root / "etc/sparkd"

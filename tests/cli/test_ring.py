@@ -12,6 +12,8 @@ from sparkd.cli.failure import Exit, Failure
 from tests.cli.conftest import Ctl
 from tests.cli.fakes import FINDING, TOKEN, FakeRing, serve
 
+WAIT = ("--wait", "--timeout", "20")
+
 
 def test_up_without_waiting(ring: FakeRing, ctl: Ctl) -> None:
     assert ctl("up") == (0, "epoch 8: accepted\n", "")
@@ -25,7 +27,7 @@ def test_up_waits_and_tells_each_sentence_once(ring: FakeRing, ctl: Ctl) -> None
         {"phase": "starting", "summary": "rank 1 (spark2): warmup 3/6"},
         {"phase": "ready", "summary": "all ranks serve"},
     ]
-    ended = ctl("up", "--wait")
+    ended = ctl("up", *WAIT)
     assert ended.code == 0
     assert [line.partition(" s  ")[2] or line for line in ended.out.splitlines()] == [
         "epoch 8: accepted",
@@ -41,7 +43,7 @@ def test_what_a_node_says_of_an_older_epoch_is_no_verdict(ring: FakeRing, ctl: C
         {"epoch": 7, "phase": "ready", "want": "up"},
         {"epoch": 9, "phase": "ready", "want": "up", "summary": "all ranks serve"},
     ]
-    ended = ctl("up", "--wait")
+    ended = ctl("up", *WAIT)
     assert ended.code == 0
     assert "waiting for this node to hear of epoch 8" in ended.out
     assert ended.out.count("ready") == 1
@@ -49,7 +51,7 @@ def test_what_a_node_says_of_an_older_epoch_is_no_verdict(ring: FakeRing, ctl: C
 
 def test_refusal_lists_each_finding(ring: FakeRing, ctl: Ctl) -> None:
     ring.findings = [FINDING, {**FINDING, "node": "spark3", "subject": "enp1s0f1np1 (port 1)"}]
-    code, out, err = ctl("up", "--wait")
+    code, out, err = ctl("up", *WAIT)
     assert (code, out) == (3, "")
     assert err.splitlines() == [
         "sparkctl: 1 check does not pass",
@@ -73,14 +75,14 @@ def test_held_and_clear(ring: FakeRing, ctl: Ctl) -> None:
 
 def test_a_ring_that_gives_up_ends_the_waiting(ring: FakeRing, ctl: Ctl) -> None:
     ring.story = [{"phase": "starting"}, {"phase": "held", "want": "down", "reason": "the same death twice"}]
-    code, _, err = ctl("up", "--wait")
+    code, _, err = ctl("up", *WAIT)
     assert code == 1
     assert err == "sparkctl: the ring is held: the same death twice\nhint: sparkctl status; sparkctl clear\n"
 
 
 def test_a_stop_by_someone_else_ends_the_waiting(ring: FakeRing, ctl: Ctl) -> None:
     ring.story = [{"phase": "stopping", "want": "down", "epoch": 9, "by": "operator on spark2", "reason": "enough"}]
-    assert ctl("up", "--wait")[::2] == (1, "sparkctl: stopped by operator on spark2: enough\n")
+    assert ctl("up", *WAIT)[::2] == (1, "sparkctl: stopped by operator on spark2: enough\n")
 
 
 def test_timeout(ring: FakeRing, ctl: Ctl) -> None:
@@ -92,7 +94,7 @@ def test_timeout(ring: FakeRing, ctl: Ctl) -> None:
 def test_down_waits_until_no_rank_is_left(ring: FakeRing, ctl: Ctl) -> None:
     ring.phase, ring.want = "ready", "up"
     ring.story = [{"phase": "stopping"}, {"phase": "down", "summary": "stopped"}]
-    code, out, _ = ctl("down", "--wait")
+    code, out, _ = ctl("down", *WAIT)
     assert code == 0
     assert out.endswith("down: stopped\n")
     assert ring.asked == ["POST /v1/ring/stop", "GET /v1/ring", "GET /v1/ring"]
@@ -100,12 +102,12 @@ def test_down_waits_until_no_rank_is_left(ring: FakeRing, ctl: Ctl) -> None:
 
 def test_down_of_a_held_ring(ring: FakeRing, ctl: Ctl) -> None:
     ring.phase = "held"
-    assert ctl("down", "--wait").code == 0
+    assert ctl("down", *WAIT).code == 0
 
 
 def test_down_is_overtaken_by_a_start(ring: FakeRing, ctl: Ctl) -> None:
     ring.story = [{"phase": "gated", "want": "up", "epoch": 9, "by": "operator on spark3", "reason": "asked"}]
-    assert ctl("down", "--wait")[::2] == (1, "sparkctl: started again by operator on spark3: asked\n")
+    assert ctl("down", *WAIT)[::2] == (1, "sparkctl: started again by operator on spark3: asked\n")
 
 
 def test_a_restart_of_the_daemon_does_not_end_the_waiting(ring: FakeRing, ctl: Ctl) -> None:
@@ -116,7 +118,7 @@ def test_a_restart_of_the_daemon_does_not_end_the_waiting(ring: FakeRing, ctl: C
     ring.drop = 0
     ring.story = [{"phase": "starting"}, {"phase": "ready", "summary": "all ranks serve"}]
     ring.story[0] |= {"drop": 2, "starting": 2}
-    code, out, _ = ctl("up", "--wait")
+    code, out, _ = ctl("up", *WAIT)
     assert code == 0
     assert "trying again" in out
     assert out.endswith("ready: all ranks serve\n")

@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,9 +60,15 @@ def running(socket: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """The command as a process of its own, ended like by Ctrl-C."""
     command = [*COMMAND, *arguments, "--socket", str(socket)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A test that waits for a line in vain finds the end of the file.
+    timer = threading.Timer(30, process.kill)
+    timer.start()
     with process:
-        yield process
-        process.send_signal(2)
+        try:
+            yield process
+        finally:
+            timer.cancel()
+            process.send_signal(2)
         out, err = process.communicate(timeout=10)
         assert (process.returncode, out, err) == (0, "", "")
 
@@ -86,7 +93,9 @@ def test_status_watched_by_a_program_tells_news_only(ring: FakeRing, tmp_path: P
         while len(ring.asked) < looks + 2:
             time.sleep(0.05)
         ring.summary = "something else"
-        assert json.loads(process.stdout.readline()) == {**first, "summary": "something else"}
+        second = json.loads(process.stdout.readline())
+    assert {key for key in first if first[key] != second[key]} == {"summary", "peers"}
+    assert second["peers"][0]["age"] > first["peers"][0]["age"] + 0.1
 
 
 def test_a_reader_that_leaves(ring: FakeRing, tmp_path: Path) -> None:

@@ -106,6 +106,18 @@ def test_secrets_stay_out_of_logs(etc: Etc) -> None:
             'listen.operater: found an unknown key, expected "operator"? Known keys: operator, peer_port',
         ),
         ("[recovery]\nrestarts = 2.5", "recovery.restarts: found 2.5, expected an integer from 0 to 100"),
+        (
+            "[recovery]\nbackoff_seconds = true",
+            "recovery.backoff_seconds: found true, expected a number from 0 to 3600",
+        ),
+        (
+            "[listen]\noperator = '127.0.0.1:8888'\n[engine]\napi = 'nowhere'",
+            'engine.api: found "nowhere", expected ADDRESS:PORT, such as "127.0.0.1:8888"',
+        ),
+        (
+            "[recovery]\nbackoff_seconds = -1\nbackoff_max_seconds = 1",
+            "recovery.backoff_seconds: found -1, expected a number from 0 to 3600",
+        ),
         ("[recovery]\nwindow_minutes = inf", "recovery.window_minutes: found inf, expected a number from 1 to 10080"),
         ("[recovery]\nbackoff_seconds = nan", "recovery.backoff_seconds: found nan, expected a number from 0 to 3600"),
         (
@@ -170,10 +182,10 @@ def test_everything_wrong_is_told_at_once(configured: Configured) -> None:
 def test_drop_ins_merge_in_order_and_are_named(etc: Etc) -> None:
     etc.write("sparkd.toml.d/20-b.toml", "[recovery]\nrestarts = 7\n")
     etc.write("sparkd.toml.d/10-a.toml", "[recovery]\nrestarts = 5\nbackoff_seconds = 1\n")
-    etc.write("sparkd.toml.d/.30-c.toml", "[recovery]\nrestarts = 9\n")
+    etc.write("sparkd.toml.d/.30-c.toml", "[recovery]\nwindow_minutes = 9\n")
     etc.write("sparkd.toml.d/40-d.toml.old", "[recovery]\nrestarts = 9\n")
     policy = etc.load().policy
-    assert (policy.restarts, policy.backoff) == (7, 1.0)
+    assert (policy.restarts, policy.backoff, policy.window) == (7, 1.0, 3600.0)
 
     etc.write("sparkd.toml.d/20-b.toml", "[recovery]\nrestarts = -7\n[cluster]\nbase_range = 1\nnam = 'x'\n")
     etc.write("sparkd.toml.d/10-a.toml", "[recovery]\nwindow_minutes = 0\n")

@@ -6,6 +6,11 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from sparkd.cli.certificates import Pair, issue, make_ca
 from sparkd.config import load
@@ -91,6 +96,22 @@ def test_the_certificate_of_another_cluster(etc: Etc) -> None:
     (problem,) = etc.problems()
     assert problem.file == str(etc.folder / "tls/node.crt")
     assert problem.found.startswith("one that ca.crt does not prove (")
+
+
+@pytest.mark.parametrize("use", [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
+def test_a_certificate_for_one_side_of_a_connection_only(etc: Etc, ca: Pair, use: x509.ObjectIdentifier) -> None:
+    issuer = x509.load_pem_x509_certificate(ca.certificate)
+    issuer_key, key = load_pem_private_key(ca.key, None), ec.generate_private_key(ec.SECP256R1())
+    assert isinstance(issuer_key, ec.EllipticCurvePrivateKey)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "spark1")])
+    builder = x509.CertificateBuilder(issuer.subject, name, key.public_key(), 1, NOW, NOW + timedelta(days=1))
+    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("spark1"), x509.IPAddress(OWN)]), False)
+    builder = builder.add_extension(x509.ExtendedKeyUsage([use]), False)
+    etc.write("tls/node.crt", builder.sign(issuer_key, hashes.SHA256()).public_bytes(Encoding.PEM))
+    etc.write("tls/node.key", key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    (problem,) = etc.problems()
+    assert problem.file == str(etc.folder / "tls/node.crt")
+    assert "purpose" in problem.found
 
 
 @pytest.mark.parametrize("name", ["ca.crt", "node.crt", "node.key"])

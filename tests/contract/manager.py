@@ -95,6 +95,17 @@ class Manager:
         with fifo.open("w") as orders:
             orders.write(line + "\n")
 
+    def call(self, method: str, *arguments: str) -> None:
+        """A method of systemd's manager, past the code under test; arguments as busctl takes them."""
+        to = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
+        command = ["busctl", f"--address={self.address}", "call", *to, method, *arguments]
+        subprocess.run(command, check=True, capture_output=True)
+
+    def reexecute(self) -> None:
+        """What an upgrade of systemd does. The call itself is never answered."""
+        with contextlib.suppress(subprocess.CalledProcessError):
+            self.call("Reexecute")
+
     def lose_bus(self) -> None:
         """The bus daemon ends; systemd starts it again when somebody connects."""
         os.kill(self._find("dbus-daemon"), signal.SIGKILL)
@@ -116,6 +127,20 @@ class Manager:
                 if in_it and (process / "comm").read_text().strip() == name:
                     return int(process.name)
         raise AssertionError(f"no {name} of this manager runs")
+
+
+@contextlib.contextmanager
+def bus_alone(where: Path) -> Iterator[str]:
+    """The address of a bus without a systemd on it."""
+    configuration = where / "bus.conf"
+    configuration.write_text(_BUS.format(where=where, denied=""))
+    command = ["dbus-daemon", f"--config-file={configuration}", "--nofork", "--nopidfile", "--print-address"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stdout is not None
+        try:
+            yield daemon.stdout.readline().strip()
+        finally:
+            daemon.kill()
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -57,14 +58,17 @@ class FakeNotifier:
 
 
 class FakeHost:
-    """`broken` is the sentence of the DoorError to raise, if any."""
+    """`broken` is the sentence of the DoorError to raise, if any; `hangs`: it does not even keep its deadline."""
 
     def __init__(self, boot: int = 1, memory_kib: int = 128 * 1024 * 1024) -> None:
         self._boot = boot
         self.broken = ""
+        self.hangs = False
         self.facts = HostFacts(_boot_id(boot), memory_kib, memory_kib - 4 * 1024 * 1024, "6.17.0-1031-nvidia")
 
     async def observe(self) -> HostFacts:
+        if self.hangs:
+            await asyncio.Event().wait()
         if self.broken:
             raise DoorError(self.broken)
         return self.facts

@@ -89,9 +89,10 @@ def kill(group: str, seconds: float = 10) -> None:
 
 
 def remove(group: str, seconds: float = 5) -> None:
-    """Remove an empty group and those below it. Raises LabError if one stays busy."""
+    """Remove a group and those below it, killing what is in them. Raises LabError if one stays busy."""
 
     def gone() -> bool:
+        kill(group)
         for hierarchy in hierarchies():
             for directory in _tree(hierarchy / group):
                 with contextlib.suppress(OSError):

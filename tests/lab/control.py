@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.lab import base, cgroups, hosts, install, wires
 from tests.lab.layout import DOMAINS, NODES, OUTSIDE, PORTS, Link, Places, links, links_at, places
-from tests.lab.shell import LabError, locked, replace, run
+from tests.lab.shell import LabError, kill_steps, locked, replace, run
 
 Say = Callable[[str], None]
 
@@ -86,6 +86,7 @@ class Lab:
         for node in NODES:
             hosts.stop_supervisor(self.places, node)
         cgroups.kill(self.places.prefix)
+        kill_steps(self.places.prefix)
         wires.destroy(self.places)
         cgroups.remove(self.places.prefix)
         for node in NODES:

@@ -32,6 +32,12 @@ REBOOT_STATUS = 133
 """What systemd-nspawn exits with, given --keep-unit, when its host asked for a reboot."""
 BOOT_SECONDS = 60.0
 NAMESPACES: tuple[str, ...] = ("-m", "-u", "-i", "-n", "-p", "-C", "-r", "-w")
+# The supervisor is in its group from its birth: whoever ends the lab at that moment finds it there or, having removed
+# the group, keeps it from starting. In a session of its own, Ctrl-C at the command that started the lab is not for it.
+LAUNCH = """lab=$0 node=$1; shift
+for file in "$@"; do echo $$ >"$file" || exit 1; done
+exec setsid --fork /usr/bin/python3 -B "$lab" supervise "$node"
+"""
 RANK_DROP_IN = """# The lab's hosts cannot lock more memory than this machine's own hard limit, and systemd does not
 # start a unit whose limit it cannot set. On a real Spark the unit's own LimitMEMLOCK=infinity stands.
 [Service]
@@ -68,10 +74,12 @@ def start(places: Places, node: str) -> None:
         raise LabError(f"{node}: power on: it has power already")
     directory = places.node(node)
     (directory / "failed").unlink(missing_ok=True)
+    group = _supervisor_group(places, node)
+    cgroups.create(group)
     with (directory / "supervisor.log").open("ab") as log:
-        # In a session of its own: Ctrl-C at the command that started the lab is not meant for the hosts.
         subprocess.run(
-            ["setsid", "--fork", "/usr/bin/python3", "-B", str(Path(__file__).with_name("lab")), "supervise", node],
+            ["setpriv", "--pdeathsig", "KILL", "sh", "-c", LAUNCH, str(Path(__file__).with_name("lab")), node]
+            + [str(hierarchy / group / "cgroup.procs") for hierarchy in cgroups.hierarchies()],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/", check=True,
             env={**environment(), "SPARKD_LAB_DIR": str(places.directory), "SPARKD_LAB_CACHE": str(places.cache)},
         )  # fmt: skip
@@ -100,11 +108,8 @@ def supervise(places: Places, node: str) -> int:
     """
     own = process(os.getpid())
     assert own is not None
-    own.write(places.node(node) / "supervisor")
     try:
-        # So that whoever ends the lab finds it and its children, whatever they are at.
-        cgroups.create(_supervisor_group(places, node))
-        cgroups.enter(_supervisor_group(places, node))
+        own.write(places.node(node) / "supervisor")
         while True:
             boot_again = _boot(places, node) == REBOOT_STATUS
             (places.node(node) / "init").unlink(missing_ok=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -13,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+LOCK_SECONDS = 1.0
+"""How long a lock may be held by a holder that was killed: its child has it, too, between its fork and its exec."""
 
 
 class LabError(RuntimeError):
@@ -74,6 +78,27 @@ def read_process(path: Path) -> Process | None:
     return noted if noted.alive() else None
 
 
+def kill_steps(prefix: str) -> None:
+    """Kill what is still at work on things named `prefix`...: a step that had just begun when its `up` was killed."""
+
+    def none() -> bool:
+        found = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _is_step(pid, prefix)]
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return not found
+
+    wait_for(none, 5)
+
+
+def _is_step(pid: int, prefix: str) -> bool:
+    try:
+        argv = Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return Path(argv[0]).name in ("setpriv", "ip", "mount") and any(word.startswith(prefix) for word in argv)
+
+
 def children(pid: int) -> list[int]:
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
@@ -100,14 +125,18 @@ def run(
 
     Raises LabError if it cannot be started, outlives `timeout` seconds, or (with `check`) fails.
     """
-    try:
-        child = subprocess.Popen(
-            list(argv), env=environment(), text=True, errors="replace", stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-        )  # fmt: skip
-    except FileNotFoundError:
-        raise LabError(f"{node}: {step}: {argv[0]} is not installed") from None
-    with child:
+    if shutil.which(argv[0], path=PATH) is None:
+        raise LabError(f"{node}: {step}: {argv[0]} is not installed")
+    # A lab command that is killed takes the step it is at with it: nothing is made after `down` has looked for it.
+    with subprocess.Popen(
+        ["setpriv", "--pdeathsig", "KILL", *argv],
+        env=environment(),
+        text=True,
+        errors="replace",
+        stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as child:
         try:
             out, err = child.communicate(stdin, timeout)
         except BaseException as reason:
@@ -150,6 +179,13 @@ def wait_for(condition: Callable[[], bool], seconds: float, pause: float = 0.02)
     return True
 
 
+def _lock(descriptor: int, wait: bool) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        return True
+    return False
+
+
 @contextlib.contextmanager
 def locked(path: Path, *, wait: bool, busy: str = "", remove: bool = False) -> Iterator[None]:
     """Hold an exclusive lock on a file; with `remove`, the file is gone again afterwards.
@@ -159,11 +195,9 @@ def locked(path: Path, *, wait: bool, busy: str = "", remove: bool = False) -> I
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError:
+        if not wait_for(functools.partial(_lock, descriptor, wait), LOCK_SECONDS):
             os.close(descriptor)
-            raise LabError(busy) from None
+            raise LabError(busy)
         with contextlib.suppress(FileNotFoundError):
             # An earlier holder may have removed the file between our open and our lock.
             if os.fstat(descriptor).st_ino == path.stat().st_ino:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from tests.lab.layout import (
     MANAGEMENT_DEVICE,
@@ -154,13 +155,18 @@ def detach(places: Places, node: str) -> None:
 
 def destroy(places: Places) -> None:
     """Remove every namespace of this lab, and the directory of namespaces once nobody has one."""
-    for path in sorted(NETNS_DIRECTORY.glob(f"{places.prefix}-*")):
+    for path in spaces(places):
         run(["ip", "netns", "delete", path.name], step=f"remove the namespace {path.name}", check=False)
         # A name whose mount is already gone, as after a crash of the machine.
         path.unlink(missing_ok=True)
     if NETNS_DIRECTORY.is_mount() and not any(NETNS_DIRECTORY.iterdir()):
         # `ip netns` mounted it for the first namespace and would do so again.
         run(["umount", str(NETNS_DIRECTORY)], step="unmount the namespaces' directory", check=False)
+
+
+def spaces(places: Places) -> list[Path]:
+    """The names of this lab's namespaces that there are."""
+    return sorted(NETNS_DIRECTORY.glob(f"{places.prefix}-*"))
 
 
 def exists(space: str) -> bool:

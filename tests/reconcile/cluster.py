@@ -14,6 +14,7 @@ from sparkd.core.actions import FabricChange
 from sparkd.core.intent import Request
 from sparkd.core.model import Attempt, Intent, RankUnit
 from sparkd.core.snapshot import Policy
+from sparkd.ports import DoorError
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Executor, State
 from sparkd.reconcile.loop import Forwarded, Loop, Refusal, Site
@@ -32,7 +33,7 @@ from tests.fakes import (
     FakeStore,
     FakeUnits,
 )
-from tests.reconcile.running import until
+from tests.reconcile.running import turns, until
 
 TICK = 60.0  # never passes within a test: what happens, happens because something was told
 POLICY = Policy(backoff=0.02)
@@ -44,13 +45,20 @@ class Crash(BaseException):
 
 
 class Doom:
-    """How many more actions a daemon gets to do; None for as many as it likes."""
+    """How many more actions a daemon gets to do, None for as many as it likes. `hangs`: they never return; `refuses`:
+    they fail with that sentence."""
 
     def __init__(self) -> None:
         self.left: int | None = None
         self.struck = False
+        self.hangs = False
+        self.refuses = ""
 
-    def act(self) -> None:
+    async def act(self) -> None:
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.refuses:
+            raise DoorError(self.refuses)
         if self.left == 0:
             self.struck = True
             raise Crash
@@ -64,11 +72,11 @@ class _Store(FakeStore):
         self._doom = doom
 
     async def save_intent(self, intent: Intent) -> None:
-        self._doom.act()
+        await self._doom.act()
         await super().save_intent(intent)
 
     async def save_attempt(self, attempt: Attempt) -> None:
-        self._doom.act()
+        await self._doom.act()
         await super().save_attempt(attempt)
 
 
@@ -78,27 +86,33 @@ class _Units(FakeUnits):
         self._doom = doom
 
     async def start(self, epoch: int) -> None:
-        self._doom.act()
+        await self._doom.act()
         await super().start(epoch)
 
     async def stop(self, epoch: int) -> None:
-        self._doom.act()
+        await self._doom.act()
         await super().stop(epoch)
 
     async def forget(self, epoch: int) -> None:
-        self._doom.act()
+        await self._doom.act()
         await super().forget(epoch)
 
 
 class _Links(FakeLinks):
+    """`inert`: somebody else undoes every change at once."""
+
     def __init__(self, doom: Doom, *devices: str) -> None:
         super().__init__(*devices)
         self._doom = doom
+        self.inert = False
 
     async def apply(self, changes: Sequence[FabricChange]) -> None:
         for change in changes:
-            self._doom.act()
-            await super().apply((change,))
+            await self._doom.act()
+            if self.inert:
+                self.applied.append(change)
+            else:
+                await super().apply((change,))
 
 
 class _Files(FakeRankFiles):
@@ -107,16 +121,16 @@ class _Files(FakeRankFiles):
         self._doom = doom
 
     async def write(self, epoch: int, environment: Mapping[str, str]) -> None:
-        self._doom.act()
+        await self._doom.act()
         await super().write(epoch, environment)
 
     async def remove(self, epoch: int) -> None:
-        self._doom.act()
+        await self._doom.act()
         await super().remove(epoch)
 
 
 class Machine:
-    """One host. Everything but `loop` outlives its daemon."""
+    """One host. Everything but `loop` outlives its daemon. `deaf`: what its doors have to tell gets lost."""
 
     def __init__(self, name: str, cluster: Cluster) -> None:
         self.name = name
@@ -131,6 +145,7 @@ class Machine:
         self.files = _Files(self.doom)
         self.notifier = FakeNotifier()
         self.events = EventLog(name, cluster.clock)
+        self.deaf = False
         self.daemon: Loop | None = None
         self._cluster = cluster
         self._task: asyncio.Task[None] | None = None
@@ -158,7 +173,7 @@ class Machine:
 
     def wake(self, source: str) -> None:
         """What the doors were subscribed with: it reaches the daemon that runs now, if any."""
-        if self.daemon is not None:
+        if self.daemon is not None and not (self.deaf and source != "peers"):
             self.daemon.wake(source)
 
     def build(self) -> Loop:
@@ -263,6 +278,17 @@ class Cluster:
         except AssertionError:
             told = {machine.name: machine.daemon and machine.daemon.ring().summary for machine in self}
             raise AssertionError(f"not {phase}: {told}") from None
+
+    async def reach_any(self, *phases: str) -> None:
+        """Until the conductor says that the ring is in one of these phases."""
+        await until(lambda: self.conductor.phase in phases)
+
+    async def quiet(self) -> None:
+        """Until no daemon has anything left to do."""
+        cycles = [-1]
+        while cycles != (now := [machine.daemon.cycles for machine in self if machine.daemon is not None]):
+            cycles = now
+            await turns()
 
     def boot(self) -> None:
         for machine in self:

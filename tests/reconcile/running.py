@@ -21,6 +21,7 @@ def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        gc.freeze()  # what was there before is looked at by nobody below, which is most of the work
         before = set(threading.enumerate())
         asyncio.run(_checked(test(*args, **kwargs)))
         end = time.monotonic() + GRACE
@@ -28,6 +29,7 @@ def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
             time.sleep(0.005)
         assert not left, f"threads that go on: {left}"
         gc.collect()
+        gc.unfreeze()
 
     return run
 
@@ -44,11 +46,13 @@ async def _checked(test: Coroutine[Any, Any, None]) -> None:
 async def until(holds: Callable[[], bool], seconds: float = 5.0) -> float:
     """Let the loop turn until it holds; returns the seconds that took. Raises AssertionError."""
     began = time.monotonic()
-    turns = 0
+    looks = 0
     while not holds():
         assert time.monotonic() - began < seconds, f"does not hold after {seconds} s"
-        turns += 1
-        await asyncio.sleep(0 if turns < 200 else 0.005)
+        looks += 1
+        await turns(10)
+        if looks > 20:
+            await asyncio.sleep(0.002)
     return time.monotonic() - began
 
 

@@ -198,7 +198,20 @@ async def test_a_record_that_cannot_be_saved_changes_nothing() -> None:
     with pytest.raises(DoorError):
         await bench.do(Record(replace(ATTEMPT, ended_at=NOW)))
     assert bench.state.attempt == ATTEMPT
-    assert 7 in bench.files.files
+
+
+@in_loop
+async def test_a_file_that_stays_does_not_keep_an_end_from_being_recorded() -> None:
+    bench = Bench()
+    await bench.running()
+    bench.files.broken = "rank files did not answer within 2 s"
+    ended = replace(ATTEMPT, ended_at=NOW, sentence="it was killed by SIGKILL")
+    await bench.do(Record(ended))
+    assert bench.disk.attempt == bench.state.attempt == ended
+    assert bench.told[1:] == [
+        ("error", "the environment file of epoch 7 stays: rank files did not answer within 2 s"),
+        ("action", "sparkd-rank@7.service has ended: it was killed by SIGKILL"),
+    ]
 
 
 @in_loop

@@ -29,13 +29,10 @@ address = "192.168.77.3"
 """
 
 
-def lab() -> dict[str, Any]:
-    """The `[cluster]` table of LAB, anew for each caller."""
-    return {
-        "name": "lab",
-        "base_range": "10.77.0.0/21",
-        "node": [{"name": f"spark{rank + 1}", "rank": rank, "address": f"192.168.77.{rank + 1}"} for rank in range(3)],
-    }
+def lab(nodes: int = 3) -> dict[str, Any]:
+    """The `[cluster]` table of LAB, anew for each caller; with another number of nodes, one like it."""
+    rows = [{"name": f"spark{rank + 1}", "rank": rank, "address": f"192.168.77.{rank + 1}"} for rank in range(nodes)]
+    return {"name": "lab", "base_range": "10.77.0.0/21" if nodes < 5 else "10.77.0.0/17", "node": rows}
 
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -36,6 +36,10 @@ def drop_node(index: int, key: str) -> Change:
     return lambda table: table["node"][index].pop(key)
 
 
+def put_nodes(count: int, base_range: str = "10.77.0.0/16") -> Change:
+    return lambda table: table.update(lab(count) | {"base_range": base_range})
+
+
 # What is changed in the lab's description, the key that is named, and words of `found` and of `expected`.
 FAULTS: list[tuple[Change, str, str, str]] = [
     (drop("name"), "cluster.name", "nothing", "a name of a-z"),
@@ -62,17 +66,17 @@ FAULTS: list[tuple[Change, str, str, str]] = [
     (put("management_interface", ""), "cluster.management_interface", '""', "a network device"),
     (put("management_interface", "e" * 16), "cluster.management_interface", "eee", "a network device"),
     (put("management_interface", "enp1s0f1np1"), "cluster.management_interface", "socket-ifname-fabric", "enP7s7"),
-    (drop("node"), "cluster.node", "nothing", "3 [[cluster.node]]"),
-    (put("node", "spark1"), "cluster.node", '"spark1"', "3 [[cluster.node]]"),
-    (put("node", {"name": "spark1"}), "cluster.node", "a table", "3 [[cluster.node]]"),
-    (put("node", []), "cluster.node", "0", "rings of 2 and 4 are not planned yet"),
-    (lambda table: table["node"].pop(), "cluster.node", "2", "rings of 2 and 4 are not planned yet"),
-    (
-        lambda table: table["node"].append({"name": "spark4", "rank": 3, "address": "192.168.77.4"}),
-        "cluster.node",
-        "4",
-        "rings of 2 and 4 are not planned yet",
-    ),
+    (drop("node"), "cluster.node", "nothing", "2 to 64 [[cluster.node]]"),
+    (put("node", "spark1"), "cluster.node", '"spark1"', "2 to 64 [[cluster.node]]"),
+    (put("node", {"name": "spark1"}), "cluster.node", "a table", "2 to 64 [[cluster.node]]"),
+    (put("node", []), "cluster.node", "0", "2 to 64 [[cluster.node]]"),
+    (put_nodes(1), "cluster.node", "1", "2 to 64 [[cluster.node]]"),
+    (put_nodes(65), "cluster.node", "65", "2 to 64 [[cluster.node]]"),
+    # A size for each number of nodes: two /24 for each cable, of which two nodes may have only one.
+    (put_nodes(2, "10.77.0.0/24"), "cluster.base_range", "too small", "2 /24 subnets (a /23 or larger)"),
+    (put_nodes(4, "10.77.0.0/22"), "cluster.base_range", "too small", "8 /24 subnets (a /21 or larger)"),
+    (put_nodes(5, "10.77.0.0/21"), "cluster.base_range", "too small", "10 /24 subnets (a /20 or larger)"),
+    (put_nodes(64, "10.77.0.0/18"), "cluster.base_range", "too small", '"10.77.0.0/17"'),
     (lambda table: table["node"].__setitem__(1, "spark2"), "cluster.node[1]", '"spark2"', "a table"),
     (drop_node(0, "name"), "cluster.node[0].name", "nothing", "a name of a-z"),
     (put_node(0, "name", "spark1\n"), "cluster.node[0].name", '"spark1\\n"', "a name of a-z"),
@@ -162,7 +166,7 @@ def test_a_valid_description_is_read_as_it_was_written(table: dict[str, Any]) ->
     assert {(node.name, node.rank, str(node.address), node.management_interface) for node in cluster.nodes} == {
         (row["name"], row["rank"], row["address"], row.get("management_interface", default)) for row in table["node"]
     }
-    assert [node.rank for node in cluster.nodes] == [0, 1, 2]
+    assert [node.rank for node in cluster.nodes] == list(range(len(table["node"])))
 
 
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.dates()
@@ -183,7 +187,17 @@ def test_whatever_the_table_holds_the_answer_is_a_cluster_or_its_problems(table:
         assert error.problems
         assert all(len(str(problem).splitlines()) == 1 for problem in error.problems)
     else:
-        assert len(cluster.nodes) == 3
+        assert 2 <= len(cluster.nodes) <= 64
+
+
+@pytest.mark.parametrize(
+    ("nodes", "base_range"), [(2, "10.77.0.0/23"), (3, "10.77.0.0/21"), (4, "10.77.0.0/21"), (64, "10.77.0.0/17")]
+)
+def test_two_to_64_nodes_are_a_cluster_with_the_smallest_range_that_has_room(nodes: int, base_range: str) -> None:
+    cluster = parse_cluster(lab(nodes) | {"base_range": base_range})
+
+    assert cluster.world_size == nodes
+    assert str(cluster.base_range) == base_range
 
 
 @pytest.mark.parametrize("device", sorted(FABRIC_DEVICES))

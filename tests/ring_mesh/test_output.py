@@ -60,7 +60,8 @@ def test_any_plan_can_be_shown(table: dict[str, Any]) -> None:
 def test_the_json_has_the_documented_keys_and_the_plan_in_them() -> None:
     data: Any = plan_as_json(plan(parse_cluster(lab())))
 
-    assert list(data) == ["cluster", "cables", "links", "ends", "routes", "environment"]
+    assert list(data) == ["cluster", "order", "cables", "links", "ends", "routes", "unreachable", "environment"]
+    assert data["order"] == ["spark1", "spark2", "spark3"]
     assert data["cluster"]["nodes"][2] == {
         "name": "spark3",
         "rank": 2,

@@ -151,10 +151,10 @@ def test_the_order_of_the_nodes_in_the_file_means_nothing(table: dict[str, Any],
     assert plan(planned.cluster) == planned
 
 
-def test_a_cluster_that_is_no_triangle_has_no_plan() -> None:
+def test_a_cluster_whose_ranks_are_no_ring_has_no_plan() -> None:
     whole = parse_cluster(lab())
 
-    for nodes in (whole.nodes[:2], whole.nodes[::-1], ()):
+    for nodes in (whole.nodes[:1], whole.nodes[1:], whole.nodes[::-1], ()):
         with pytest.raises(ClusterError) as caught:
             plan(Cluster(whole.name, whole.base_range, nodes))
         assert [problem.key for problem in caught.value.problems] == ["cluster.node"]

@@ -1,0 +1,115 @@
+"""A daemon dies between any two of its actions, and another takes its place: the ring gets where it was going."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from itertools import count
+
+import pytest
+
+from sparkd.core.intent import Request
+from sparkd.core.snapshot import Policy
+from tests.core.builders import NODES
+from tests.reconcile.cluster import Cluster, Crash, cluster
+from tests.reconcile.running import in_loop, turns, until
+
+Story = Callable[[Cluster], Awaitable[None]]
+
+
+async def insist(ring: Cluster, request: Request) -> None:
+    """What an operator does who gets no answer: ask again."""
+    try:
+        await ring.ask(request)
+    except Crash:
+        await ring.conductor.kill()
+        ring.conductor.doom.left = None
+        ring.conductor.boot()
+        ring.poll()
+        await ring.reach_any("down", "gated", "starting", "ready", "stopping")
+        await ring.ask(request)
+
+
+async def revive(ring: Cluster) -> None:
+    """What systemd does: start every daemon that is gone."""
+    for machine in ring:
+        if machine.daemon is None:
+            machine.doom.left = None
+            machine.boot()
+
+
+async def survive(ring: Cluster, story: Story, phase: str, victim: str, after: int) -> bool:
+    """Tell the story with the victim's death after so many actions; True if it died of that."""
+    machine = ring[victim]
+    machine.doom.left, machine.doom.struck = after, False
+    await story(ring)
+    await until(lambda: machine.doom.struck or ring.all_in(phase))
+    if not machine.doom.struck:
+        await ring.quiet()
+    struck = machine.doom.struck
+    machine.doom.left = None
+    await turns()
+    await revive(ring)
+    ring.poll()
+
+    def arrived() -> bool:
+        ring.clock.advance(0.001)  # for the back-off to pass
+        return ring.all_in(phase)
+
+    await until(arrived)
+    await ring.quiet()
+    return struck
+
+
+async def start(ring: Cluster) -> None:
+    await insist(ring, "start")
+
+
+async def stop(ring: Cluster) -> None:
+    await insist(ring, "stop")
+
+
+async def death(ring: Cluster) -> None:
+    ring["spark3"].units.die(1, signal=9)
+    await turns(100)
+    ring.clock.advance(1)
+
+
+def crashes(before: Story | None, story: Story, phase: str, victim: str) -> int:
+    """The number of places where the victim died, each in a ring of its own."""
+    struck: list[bool] = []
+
+    @in_loop
+    async def once(after: int) -> None:
+        async with cluster(Policy(backoff=0.01)) as ring:
+            await ring.reach("down")
+            await ring.quiet()
+            if before is not None:
+                await before(ring)
+                await ring.reach("ready")
+            struck.append(await survive(ring, story, phase, victim, after))
+            wanted = {ring.conductor.loop.state.intent.epoch} if phase == "ready" else set()
+            assert {unit.epoch for machine in ring for unit in machine.running} == wanted
+            for machine in ring:
+                assert len(machine.units.started) == len(set(machine.units.started)), "one rank per epoch"
+                assert set(machine.files.files) == wanted
+
+    for after in count():
+        once(after)
+        if not struck[-1]:
+            break
+    return len(struck) - 1
+
+
+@pytest.mark.parametrize(("victim", "places"), [("spark1", 4), ("spark2", 4)])
+def test_a_crash_at_any_place_of_a_start(victim: str, places: int) -> None:
+    assert crashes(None, start, "ready", victim) >= places
+
+
+@pytest.mark.parametrize("victim", NODES)
+def test_a_crash_at_any_place_of_a_stop(victim: str) -> None:
+    assert crashes(start, stop, "down", victim) >= 5
+
+
+@pytest.mark.parametrize("victim", NODES)
+def test_a_crash_at_any_place_of_a_recovery(victim: str) -> None:
+    assert crashes(start, death, "ready", victim) >= 5
