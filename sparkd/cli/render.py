@@ -27,7 +27,8 @@ def status(ring: Json, style: Style, now: float) -> str:
 
 def sentence(ring: Json) -> str:
     """Phase and summary in one line."""
-    return f"{clean(ring.get('phase')) or 'unknown'}: {clean(ring.get('summary'))}"
+    phase = clean(ring.get("phase")) or "unknown"
+    return f"{phase}: {_summary(ring, phase)}"
 
 
 def findings(found: list[Json], style: Style) -> list[str]:
@@ -49,9 +50,14 @@ def rows(table: Json, key: str) -> list[Json]:
     return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
+def _summary(ring: Json, phase: str) -> str:
+    # Some summaries start with the phase, which stands in front of it here.
+    return clean(ring.get("summary")).removeprefix(f"{phase}: ") or "no summary"
+
+
 def _head(ring: Json, style: Style) -> list[str]:
     phase = clean(ring.get("phase")) or "unknown"
-    first, *more = style.wrap(clean(ring.get("summary")) or "no summary", f"{phase.upper()}  ", "  ")
+    first, *more = style.wrap(_summary(ring, phase), f"{phase.upper()}  ", "  ")
     engine = ring.get("engine")
     engine = engine if isinstance(engine, dict) else {}
     conductor = clean(ring.get("conductor"))
@@ -84,9 +90,9 @@ def _cables(ring: Json, style: Style) -> list[str]:
         here, there = _cage(ends.get(node), 0), _cage(ends.get(peer), 1)
         table.append([f"  {node}", here, _wire(here, there), there, peer])
     head, *cables = ["  ".join(row) for row in columns(table)]
-    painted = [
-        style.paint(line, None if " ==== " in line else "red" if " -X- " in line else "yellow") for line in cables
-    ]
+    # A ring that is down has no addresses on its fabric, which is as it should be.
+    colours = {" -X- ": "red", " ????": "yellow", " ----": "yellow" if ring.get("want") == "up" else None}
+    painted = [style.paint(line, next((colours[mark] for mark in colours if mark in line), None)) for line in cables]
     return [style.paint("Cables", "bold") + head.rstrip().removeprefix("Cables"), *painted]
 
 
@@ -109,7 +115,7 @@ def _wire(here: str, there: str) -> str:
     states = {here, there}
     if states == {"ok"}:
         return "===="
-    if "no carrier" in states or "no device" in states:
+    if any(state.startswith(("no ", "carrier ")) for state in states):
         return "-X-"
     return "????" if "unknown" in states else "----"
 
@@ -134,8 +140,8 @@ def _ranks(ring: Json, style: Style) -> list[str]:
         cells[-1] = style.fit(cells[-1], indent)
         cells[2] = style.paint(cells[2], _STATE_COLOURS.get(clean(row.get("state"))))
         lines.append("  ".join(cells).rstrip())
-    units = sorted({clean(row.get("unit")) for row in ranks})
-    return [style.paint("Ranks", "bold") + f"  {', '.join(units)}", *lines]
+    units = sorted({clean(row.get("unit")) for row in ranks if row.get("state") != "down"})
+    return [f"{style.paint('Ranks', 'bold')}  {', '.join(units)}".rstrip(), *lines]
 
 
 def _peers(ring: Json, style: Style) -> list[str]:

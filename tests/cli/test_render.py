@@ -122,7 +122,7 @@ def test_the_sentence_comes_first_and_every_line_fits() -> None:
         (
             [{"device": DEVICES[0], "carrier": True, "verified": True}, {"device": DEVICES[1], "carrier": False}],
             ends("ok", "ok"),
-            "spark1  carrier 1 of 2  ----  ok  spark2",
+            "spark1  carrier 1 of 2  -X-  ok  spark2",
         ),
     ],
 )
@@ -186,6 +186,31 @@ def test_colour_is_around_words_and_takes_no_columns() -> None:
     assert colourful == plain
 
 
+@pytest.mark.parametrize(
+    ("want", "here", "code"),
+    [("up", "bare", 33), ("down", "bare", None), ("down", "dead", 31), ("up", "ok", None)],
+)
+def test_colours_of_cables(want: str, here: str, code: int | None) -> None:
+    fabric = [{"node": f"spark{rank}", "ends": ends(here if rank == 1 else "ok", "ok")} for rank in (1, 2, 3)]
+    lines = status(ring(want=want, fabric=fabric), Style(80, True), NOW).splitlines()
+    lines = lines[next(index for index, line in enumerate(lines) if "Cables" in line) + 1 :]
+    assert lines[0].startswith(f"\x1b[{code}m" if code else "  spark1")
+    assert lines[1].startswith("  spark2")
+
+
+def test_the_phase_is_told_once() -> None:
+    down = ring(phase="down", summary="down: never started")
+    assert screen(down)[0] == "DOWN  never started"
+    assert sentence(down) == "down: never started"
+
+
+def test_units_are_those_of_ranks_that_have_one() -> None:
+    ranks = [{**row, "state": "down"} for row in STARTING["ranks"]]
+    assert "Ranks" in screen(ring(ranks=ranks))
+    ranks[1] |= {"state": "ended", "unit": "sparkd-rank@6.service"}
+    assert "Ranks  sparkd-rank@6.service" in screen(ring(ranks=ranks))
+
+
 def test_what_a_rank_prints_cannot_move_the_cursor() -> None:
     hostile = ring(summary="a\x1b[2Jb\nc\x07\u202e", waits=["\x9b2J"])
     hostile["ranks"][0]["text"] = "\x1b]0;title\x07"
@@ -195,7 +220,7 @@ def test_what_a_rank_prints_cannot_move_the_cursor() -> None:
 @pytest.mark.parametrize("answer", [{}, {"ranks": None, "peers": 3, "fabric": [1], "waits": "x", "engine": []}])
 def test_an_answer_with_little_in_it_is_still_shown(answer: dict[str, Any]) -> None:
     assert screen(answer)[0] == "UNKNOWN  no summary"
-    assert sentence(answer) == "unknown: "
+    assert sentence(answer) == "unknown: no summary"
 
 
 def test_words_and_bars() -> None:

@@ -25,7 +25,7 @@ COMMAND = [sys.executable, "-W", "error", "-m", "sparkd.cli"]
 
 
 def test_status(ring: FakeRing, ctl: Ctl) -> None:
-    assert ctl("status").out.startswith("DOWN  down: nobody has asked for a start\n")
+    assert ctl("status").out.startswith("DOWN  nobody has asked for a start\n")
     assert json.loads(ctl("status", "--json").out)["epoch"] == 7
 
 

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import pytest
 
@@ -14,84 +13,16 @@ from sparkd.core.actions import AddAddress, AddRoute, FabricChange, RemoveAddres
 from sparkd.core.model import AddressFact, LinkFact, NetworkFacts, RouteFact
 from sparkd.host.netlink import NetlinkLinks
 from sparkd.ports import DoorError, Links
-from tests.contract.namespace import inside, ip
+from tests.contract.namespace import inside
+from tests.contract.networks import ONE, TWO, FakeWorld, RealWorld, World
 from tests.contract.waiting import Bell, until
 from tests.fakes import FakeLinks
 
-# Two cables: the near ends are this host's, the far ends belong to nobody.
-ONE, FAR_ONE, TWO, FAR_TWO = "enp1s0f0np0", "far1", "enP2p1s0f0np0", "far2"
 LABEL = f"{ONE}:s"
 ADDRESS = AddAddress(ONE, "10.77.0.1/24", LABEL)
 ROUTE = AddRoute("10.77.2.2", "10.77.0.2", ONE, "10.77.0.1")
 OURS = RouteFact("10.77.2.2/32", ONE, "10.77.0.2", "10.77.0.1", 173)
 WHOLE = (SetUp(ONE), SetMtu(ONE, 9000), ADDRESS, ROUTE)
-
-
-class World(Protocol):
-    """What others do to this host's network."""
-
-    def prepare(self) -> None: ...
-    def set_far(self, up: bool) -> None: ...
-    def add_address(self, address: str) -> None: ...
-    def remove_address(self, address: str) -> None: ...
-    def add_route(self, destination: str, gateway: str) -> None: ...
-    def remove_device(self) -> None: ...
-    def set_down(self) -> None: ...
-
-
-class FakeWorld:
-    def __init__(self, links: FakeLinks) -> None:
-        self.links = links
-
-    def prepare(self) -> None:
-        for near, far in ((ONE, FAR_ONE), (TWO, FAR_TWO)):
-            self.links.add_device(near)
-            self.links.add_device(far)
-            self.links.plug(near, self.links, far)
-        self.links.set_up(FAR_ONE, True)
-
-    def set_far(self, up: bool) -> None:
-        self.links.set_up(FAR_ONE, up)
-
-    def add_address(self, address: str) -> None:
-        self.links.add_foreign_address(ONE, address)
-
-    def remove_address(self, address: str) -> None:
-        self.links.remove_any_address(ONE, address)
-
-    def add_route(self, destination: str, gateway: str) -> None:
-        self.links.add_foreign_route(destination, gateway, ONE)
-
-    def remove_device(self) -> None:
-        self.links.remove_device(ONE)
-
-    def set_down(self) -> None:
-        self.links.set_up(ONE, False)
-
-
-class RealWorld:
-    def prepare(self) -> None:
-        for near, far in ((ONE, FAR_ONE), (TWO, FAR_TWO)):
-            ip(f"link add {near} type veth peer name {far}")
-        ip(f"link set {FAR_ONE} up")
-
-    def set_far(self, up: bool) -> None:
-        ip(f"link set {FAR_ONE} {'up' if up else 'down'}")
-
-    def add_address(self, address: str) -> None:
-        ip(f"address add {address} dev {ONE}")
-
-    def remove_address(self, address: str) -> None:
-        ip(f"address del {address} dev {ONE}")
-
-    def add_route(self, destination: str, gateway: str) -> None:
-        ip(f"route add {destination} via {gateway} dev {ONE}")
-
-    def remove_device(self) -> None:
-        ip(f"link del {ONE}")
-
-    def set_down(self) -> None:
-        ip(f"link set {ONE} down")
 
 
 @dataclass
