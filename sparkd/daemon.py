@@ -72,7 +72,7 @@ def serve(config: Path) -> int:
         return EX_CONFIG
     try:
         asyncio.run(_run(settings))
-    except (OSError, ssl.SSLError) as failure:
+    except (OSError, ssl.SSLError, DoorError) as failure:
         _log.error("%s", failure)
         return 1
     return 0
