@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from sparkd.core.actions import FabricChange
-from sparkd.core.model import Attempt, HostFacts, Intent, NetworkFacts, PeerView, RankUnit, Report, RoceFact
+from sparkd.core.model import Attempt, FabricMemory, HostFacts, Intent, NetworkFacts, PeerView, RankUnit, Report, RoceFact
 
 Wake = Callable[[str], None]
 """Called with a source's name ("units", "network", "peers") from the event loop when it has news."""
@@ -66,11 +66,15 @@ class RankFiles(Protocol):
 
 
 class Store(Protocol):
-    """The two things that persist. A save has reached the disk when it returns."""
+    """What persists. A save has reached the disk when it returns."""
 
     def load_intent(self) -> Intent: ...
 
     def load_attempt(self) -> Attempt | None: ...
+
+    def load_memory(self) -> FabricMemory: ...
+
+    async def save_memory(self, memory: FabricMemory) -> None: ...
 
     async def save_intent(self, intent: Intent) -> None: ...
 

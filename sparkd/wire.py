@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sparkd.codec import WireError, decode, encode
-from sparkd.core.model import Attempt, Death, EndState, Finding, HostFacts, Intent, LinkFact, Report, RoceFact
+from sparkd.core.model import Attempt, Death, EndState, Finding, HostFacts, Intent, LinkFact, Neighbour, Report, RoceFact
 
 WIRE_VERSION = 1
 T = TypeVar("T")
@@ -47,10 +47,11 @@ class PeerStatus:
 
 @dataclass(frozen=True)
 class FabricStatus:
-    """`ends` is null when the host cannot tell."""
+    """`ends` and `neighbours` (who is heard on each port) are null when the host cannot tell."""
 
     node: str
     ends: tuple[EndState, ...] | None
+    neighbours: tuple[Neighbour, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,10 @@ class EngineStatus:
 
 @dataclass(frozen=True)
 class RingStatus:
-    """GET /v1/ring. `node` is who answers; `waits` holds one sentence for each thing the ring waits for."""
+    """GET /v1/ring. `node` is who answers; `waits` holds one sentence for each thing the ring waits for.
+
+    `cables`: the complete ring that the ports hear, each as "spark1.0~spark2.1"; empty while there is none.
+    """
 
     phase: str
     want: str
@@ -80,6 +84,7 @@ class RingStatus:
     fabric: tuple[FabricStatus, ...]
     engine: EngineStatus
     deaths: tuple[Death, ...]
+    cables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

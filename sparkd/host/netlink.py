@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeVar, assert_never
 
+from ring_mesh import FABRIC_DEVICES
 from sparkd.core.actions import (
     ADDRESS_LABEL,
     ROUTE_PROTOCOL,
@@ -24,10 +25,13 @@ from sparkd.core.actions import (
     FabricChange,
     RemoveAddress,
     RemoveRoute,
+    SetDown,
     SetMtu,
+    SetSysctl,
     SetUp,
 )
 from sparkd.core.model import AddressFact, LinkFact, NetworkFacts, RouteFact
+from sparkd.host import sysctl
 from sparkd.host.rtnl import Conversation, Monitor, Refused
 from sparkd.host.worker import Worker, describe
 from sparkd.ports import DoorError, Wake
@@ -174,6 +178,12 @@ class NetlinkLinks:
                 request = self._link_request(change)
                 request["flags"] = request["change"] = _IFF_UP
                 self._kernel().change(_RTM_NEWLINK, 0, _encoded(request))
+            case SetDown():
+                request = self._link_request(change)
+                request["flags"], request["change"] = 0, _IFF_UP
+                self._kernel().change(_RTM_NEWLINK, 0, _encoded(request))
+            case SetSysctl():
+                sysctl.write(change.device, change.name, change.value)
             case SetMtu():
                 request = self._link_request(change)
                 request["attrs"] = [["IFLA_MTU", change.mtu]]
@@ -193,7 +203,7 @@ class NetlinkLinks:
             case _:
                 assert_never(change)
 
-    def _link_request(self, change: SetUp | SetMtu) -> Any:
+    def _link_request(self, change: SetUp | SetDown | SetMtu) -> Any:
         request = _LinkMessage()
         request["index"] = _index(change)
         return request
@@ -286,6 +296,10 @@ def _words(change: FabricChange) -> str:
     match change:
         case SetUp():
             return "bring it up"
+        case SetDown():
+            return "take it down"
+        case SetSysctl():
+            return f"set {change.name}"
         case SetMtu():
             return f"set MTU {change.mtu}"
         case AddAddress():
@@ -301,13 +315,15 @@ def _words(change: FabricChange) -> str:
 
 
 def _link(message: Any) -> LinkFact:
+    name = str(message.get_attr("IFLA_IFNAME"))
     return LinkFact(
-        device=message.get_attr("IFLA_IFNAME"),
+        device=name,
         up=bool(message["flags"] & _IFF_UP),
         carrier=bool(message.get_attr("IFLA_CARRIER")),
         mtu=message.get_attr("IFLA_MTU") or 0,
         mac=message.get_attr("IFLA_ADDRESS") or "",
         carrier_changes=message.get_attr("IFLA_CARRIER_CHANGES") or 0,
+        settings=sysctl.read(name) if name in FABRIC_DEVICES else {},
     )
 
 

@@ -1,4 +1,4 @@
-"""The two things that persist: DIRECTORY/intent.json and DIRECTORY/attempt.json."""
+"""What persists: DIRECTORY/intent.json and attempt.json, and fabric.json, the ports as they were before sparkd."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sparkd import wire
-from sparkd.core.model import Attempt, Intent
+from sparkd.core.model import Attempt, FabricMemory, Intent
 from sparkd.host.files import replace, sync_directory
 from sparkd.host.worker import Worker, describe
 from sparkd.ports import DoorError
@@ -41,6 +41,13 @@ class FileStore:
         """Raises DoorError like load_intent."""
         return self._load("attempt", Attempt)
 
+    def load_memory(self) -> FabricMemory:
+        """Raises DoorError like load_intent."""
+        return self._load("fabric", FabricMemory) or FabricMemory()
+
+    async def save_memory(self, memory: FabricMemory) -> None:
+        await self._save("fabric", memory)
+
     async def save_intent(self, intent: Intent) -> None:
         await self._save("intent", intent)
 
@@ -53,7 +60,7 @@ class FileStore:
     def _path(self, name: str) -> Path:
         return self._directory / f"{name}.json"
 
-    async def _save(self, name: str, value: Intent | Attempt) -> None:
+    async def _save(self, name: str, value: Intent | Attempt | FabricMemory) -> None:
         text = json.dumps({"version": _VERSION, name: wire.encode(value)}, indent=1)
         await self._worker.call(partial(self._write, self._path(name), text.encode() + b"\n"))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from sparkd.core.actions import (
@@ -15,14 +15,17 @@ from sparkd.core.actions import (
     FabricChange,
     ForgetRank,
     Record,
+    Remember,
     RemoveAddress,
     RemoveRoute,
+    SetDown,
     SetMtu,
+    SetSysctl,
     SetUp,
     StartRank,
     StopRank,
 )
-from sparkd.core.model import Attempt, Intent
+from sparkd.core.model import Attempt, FabricMemory, Intent
 from sparkd.ports import Clock, DoorError, Links, RankFiles, Store, Units
 from sparkd.reconcile.events import EventLog
 
@@ -32,10 +35,11 @@ Environment = Callable[[int, tuple[str, ...]], Mapping[str, str]]
 
 @dataclass
 class State:
-    """The two things that persist, as last saved."""
+    """What persists, as last saved."""
 
     intent: Intent
     attempt: Attempt | None
+    memory: FabricMemory = field(default_factory=FabricMemory)
 
 
 class Executor:
@@ -68,6 +72,10 @@ class Executor:
         text = f"epoch {intent.epoch}: {intent.want}{held}, by {intent.by}: {intent.reason}"
         self._events.add("intent", text, epoch=intent.epoch)
 
+    async def remember(self, memory: FabricMemory) -> None:
+        await self._store.save_memory(memory)
+        self._state.memory = memory
+
     async def do(self, action: Action) -> str:
         """Returns the source that the action changed, or "". Raises DoorError."""
         # What failed is tried again with every tick, and need not be announced each time.
@@ -80,6 +88,9 @@ class Executor:
         match action:
             case Adopt(intent):
                 await self.adopt(intent)
+                return ""
+            case Remember(memory):
+                await self.remember(memory)
                 return ""
             case Record(attempt):
                 await self._record(attempt)
@@ -141,6 +152,10 @@ def describe(change: FabricChange) -> str:
     match change:
         case SetUp(device):
             return f"{device} up"
+        case SetDown(device):
+            return f"{device} down"
+        case SetSysctl(device, name, value):
+            return f"{device} {name}={value}"
         case SetMtu(device, mtu):
             return f"{device} mtu {mtu}"
         case AddAddress(device, address, _):

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ring_mesh import Plan, plan_as_json
+from ring_mesh import Cluster, plan_as_json
 from sparkd import wire
 from sparkd.core import intent as intents
 from sparkd.core.decide import Decision, decide
-from sparkd.core.model import Finding, Report
+from sparkd.core.model import Finding, Report, Unknown
 from sparkd.core.snapshot import Policy, Snapshot
 from sparkd.ports import Clock, DoorError, Notifier, Peers
 from sparkd.reconcile import status
@@ -48,7 +48,7 @@ class Site:
     """What does not change while the daemon runs. `tick`: seconds between safety-net cycles."""
 
     node: str
-    plan: Plan
+    cluster: Cluster
     policy: Policy
     digests: dict[str, str]
     identity: status.Identity
@@ -143,13 +143,15 @@ class Loop:
         return Snapshot(
             now=self._clock.now(),
             node=self.site.node,
-            plan=self.site.plan,
+            cluster=self.site.cluster,
             policy=self.site.policy,
             intent=self.state.intent,
             host=o.host,
             units=o.units,
             network=o.network,
             roce=o.roce,
+            hello=o.hello,
+            memory=self.state.memory,
             attempt=self.state.attempt,
             peers=self._peers.views(),
             digests=self.site.digests,
@@ -172,7 +174,7 @@ class Loop:
 
     async def request(self, request: intents.Request, by: str) -> wire.Operation | Forwarded:
         """An operator's start, stop or clear. Raises Refusal."""
-        conductor = self.site.plan.cluster.conductor.name
+        conductor = self.site.cluster.conductor.name
         if self.site.node == conductor:
             return await self.conduct(request, by)
         try:
@@ -185,7 +187,7 @@ class Loop:
     async def conduct(self, request: intents.Request, by: str) -> wire.Operation:
         """The conductor's own answer: the intent is on disk when this returns. Raises Refusal."""
         if not self._snapshot().conductor:
-            name = self.site.plan.cluster.conductor.name
+            name = self.site.cluster.conductor.name
             raise Refusal("not-conductor", f"{self.site.node} is not the conductor, {name} is")
         async with self._turn:
             await self._observer.refresh()
@@ -206,6 +208,20 @@ class Loop:
         summary = self._now()[1].summary if answer.new else f"already so since epoch {epoch}: {self._now()[1].summary}"
         return wire.Operation(f"/v1/operations/{epoch}", epoch, answer.intent.want, summary)
 
+    async def release(self, released: bool, by: str) -> None:
+        """Take the fabric ports of this host from sparkd, or give them back. Raises Refusal."""
+        async with self._turn:
+            snapshot = self._snapshot()
+            free = not isinstance(snapshot.units, Unknown) and not any(unit.alive for unit in snapshot.units)
+            if released and (self.state.intent.want == "up" or not free):
+                raise Refusal("fabric-in-use", "the ring is wanted up, and its ranks need the fabric: sparkctl down")
+            try:
+                await self._executor.remember(replace(self.state.memory, released=released))
+            except DoorError as error:
+                raise Refusal("not-saved", f"the request could not be saved: {error}") from None
+            self.events.add("action", f"fabric ports {'released' if released else 'taken back'} by {by}")
+        self.wake("network")
+
     def receive(self, report: Report) -> Report:
         """A peer's report, pushed; the answer is this host's."""
         self._peers.receive(report)
@@ -223,7 +239,7 @@ class Loop:
         return status.host(self._now()[0], self.report())
 
     def plan(self) -> dict[str, Any]:
-        return dict(plan_as_json(self.site.plan))
+        return dict(plan_as_json(self._now()[0].plan))
 
     def operation(self, epoch: int) -> wire.OperationStatus | None:
         return status.operation(epoch, *self._now())

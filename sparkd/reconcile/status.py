@@ -36,17 +36,18 @@ def report(s: Snapshot, d: Decision, identity: Identity, sequence: int) -> Repor
         ends=None if isinstance(s.network, Unknown) else links.ends(s.plan, s.node, s.network),
         findings=d.findings,
         digests=s.digests,
+        neighbours=None if isinstance(s.hello, Unknown) else s.hello.neighbours,
         unknown=unknowns(s),
         memory_available_kib=0 if isinstance(s.host, Unknown) else s.host.memory_available_kib,
     )
 
 
 def unknowns(s: Snapshot) -> tuple[str, ...]:
-    return tuple(fact.why for fact in (s.units, s.network, s.roce, s.host) if isinstance(fact, Unknown))
+    return tuple(fact.why for fact in (s.units, s.network, s.roce, s.host, s.hello) if isinstance(fact, Unknown))
 
 
 def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
-    cluster = s.plan.cluster
+    cluster = s.cluster
     return wire.RingStatus(
         phase=d.phase,
         want=d.intent.want,
@@ -72,6 +73,7 @@ def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
             for peer in s.peers
         ),
         fabric=_fabric(s),
+        cables=s.cables,
         engine=wire.EngineStatus(identity.engine, identity.engine_api),
         deaths=d.intent.deaths,
     )
@@ -91,12 +93,13 @@ def _findings(s: Snapshot, d: Decision) -> tuple[Finding, ...]:
 
 def _fabric(s: Snapshot) -> tuple[wire.FabricStatus, ...]:
     states = []
-    for node in s.plan.cluster.nodes:
+    for node in s.cluster.nodes:
         if node.name == s.node:
             ends = None if isinstance(s.network, Unknown) else links.ends(s.plan, s.node, s.network)
         else:
             ends = next((p.report.ends for p in s.peers if p.name == node.name and p.report is not None), None)
-        states.append(wire.FabricStatus(node.name, ends))
+        heard = tuple(s.heard[node.name]) if node.name in s.heard else None
+        states.append(wire.FabricStatus(node.name, ends, heard))
     return tuple(states)
 
 

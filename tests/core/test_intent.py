@@ -9,7 +9,7 @@ import pytest
 from sparkd.core.intent import Accepted, Refused, accept, newest
 from sparkd.core.model import Intent, PeerView
 from sparkd.core.snapshot import Snapshot
-from tests.core.builders import NODES, NOW, bare_network, peer, report, snapshot, with_peer
+from tests.core.builders import CABLES, NODES, NOW, bare_network, peer, report, snapshot, with_peer
 
 DOWN = Intent(6, "down", "operator", "stop asked for", NOW - 60)
 
@@ -20,7 +20,8 @@ def idle(**changed: object) -> Snapshot:
 
 def test_a_start_gets_the_next_epoch_and_no_history() -> None:
     answer = accept(idle(), "start", "operator at spark3")
-    assert answer == Accepted(Intent(7, "up", "operator at spark3", "start asked for", NOW), new=True)
+    expected = Intent(7, "up", "operator at spark3", "start asked for", NOW, cables=CABLES)
+    assert answer == Accepted(expected, new=True)
 
 
 def test_a_start_of_an_unconfigured_fabric_is_accepted_because_sparkd_configures_it() -> None:

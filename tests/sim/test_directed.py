@@ -9,7 +9,7 @@ from sparkd.core.actions import StartRank
 from sparkd.core.decide import decide
 from sparkd.core.intent import Accepted
 from sparkd.core.model import Attempt, Intent, RankUnit
-from tests.core.builders import NODES, bare_network, configured_network
+from tests.core.builders import CABLES, NODES, bare_network, configured_network
 from tests.sim.world import World
 
 
@@ -61,7 +61,7 @@ def test_a_late_start_of_an_epoch_that_is_over_cannot_meet_the_next_one() -> Non
     assert would_start(world, "spark3")
     world.cut |= {frozenset(("spark3", other)) for other in ("spark1", "spark2")}
     world.ask("stop")
-    world.hosts["spark1"].disk.intent = Intent(3, "up", "operator", "start asked for", world.now)
+    world.hosts["spark1"].disk.intent = Intent(3, "up", "x", "y", world.now, cables=CABLES)
     for _ in range(4):
         world.cycle("spark1")
         world.deliver("spark1", "spark2")
@@ -78,10 +78,10 @@ def test_a_late_start_of_an_epoch_that_is_over_cannot_meet_the_next_one() -> Non
 def test_a_rank_that_takes_its_time_to_stop_is_waited_for_everywhere() -> None:
     """The gate that no older rank is alive. spark2 has adopted epoch 2, and its rank of epoch 1 is still ending."""
     world = ready_world()
-    world.hosts["spark1"].disk.intent = Intent(2, "up", "recovery", "restart", world.now)
+    world.hosts["spark1"].disk.intent = Intent(2, "up", "x", "y", world.now, cables=CABLES)
     for name in NODES:
         world.hosts[name].units = {}
-        world.hosts[name].disk.intent = Intent(2, "up", "recovery", "restart", world.now)
+        world.hosts[name].disk.intent = Intent(2, "up", "x", "y", world.now, cables=CABLES)
     world.hosts["spark2"].units = {1: RankUnit(1, "deactivating", "stop-sigterm", main_pid=7)}
     for name in NODES:
         world.publish(world.hosts[name])
