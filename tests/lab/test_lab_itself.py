@@ -58,7 +58,7 @@ class TestHosts:
     def test_all_meet_on_the_management_network(self, bare_lab: Lab) -> None:
         for node in NODES:
             for other in NODES:
-                bare_lab.exec(node, "ping", "-c1", "-W2", address(other))
+                assert "1 received" in bare_lab.exec(node, "ping", "-c1", "-W2", address(other)).stdout
 
     def test_a_stranger_reaches_them_there(self, bare_lab: Lab) -> None:
         bare_lab.exec("spark2", "systemd-run", "-q", "--unit=greeter", "python3", "-m", "http.server", "8000")

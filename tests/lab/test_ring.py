@@ -197,9 +197,10 @@ def test_the_journal_alone_tells_a_start_and_a_failure(ring: Ring) -> None:
         f"epoch {epoch + 1}: up, by recovery: restart: rank 2 (spark3) ended: it was killed by SIGKILL",
         f"epoch {epoch + 1} is ready: all 3 ranks serve",
     ]
-    at = began
+    told = [began]
     for words in story:
-        at = ring.said("spark1", "sparkd.service", words, at)
+        told.append(ring.said("spark1", "sparkd.service", words, told[-1]))
+    assert told == sorted(told)
 
 
 def test_status_is_one_sentence_on_every_surface(ring: Ring) -> None:
