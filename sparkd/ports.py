@@ -10,10 +10,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from sparkd.core.actions import FabricChange
-from sparkd.core.model import Attempt, FabricMemory, HostFacts, Intent, NetworkFacts, PeerView, RankUnit, Report, RoceFact
+from sparkd.core.model import (
+    Attempt,
+    FabricMemory,
+    HelloFacts,
+    HostFacts,
+    Intent,
+    NetworkFacts,
+    PeerView,
+    RankUnit,
+    Report,
+    RoceFact,
+)
 
 Wake = Callable[[str], None]
-"""Called with a source's name ("units", "network", "peers") from the event loop when it has news."""
+"""Called with a source's name ("units", "network", "hello", "peers") from the event loop when it has news."""
 
 
 class DoorError(Exception):
@@ -35,6 +46,20 @@ class Links(Protocol):
 
 class Roce(Protocol):
     async def observe(self) -> tuple[RoceFact, ...]: ...
+
+
+class Hellos(Protocol):
+    """What the fabric ports say to whoever they are cabled to, and hear from there."""
+
+    async def observe(self) -> HelloFacts: ...
+
+    def subscribe(self, wake: Wake) -> None:
+        """`wake("hello")` when the set of neighbours or of deaf ports has changed."""
+
+    def poke(self) -> None:
+        """A link may have changed: do not wait for the period to look and to say hello."""
+
+    def close(self) -> None: ...
 
 
 class Host(Protocol):
