@@ -15,13 +15,14 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
-from ring_mesh import Plan, engine_environment, plan, plan_as_json, rank_environment
+from ring_mesh import engine_environment, plan, plan_as_json, rank_environment
 from sparkd import __version__, wire
 from sparkd.api.app import operator_app
 from sparkd.api.guard import BodyLimit, TokenGuard
 from sparkd.api.listener import Listener, tcp_socket, unix_socket
 from sparkd.api.peer import peer_app
 from sparkd.config import ConfigError, Settings, check_host, load
+from sparkd.core.cabling import plan_of
 from sparkd.host.clock import SystemClock
 from sparkd.host.netlink import NetlinkLinks
 from sparkd.host.notify import SystemdNotifier
@@ -121,7 +122,6 @@ async def _run(settings: Settings) -> None:
 
 
 def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.AsyncExitStack) -> tuple[Loop, Poller]:
-    the_plan = plan(settings.cluster)
     clock = SystemClock()
     units, links = SystemdUnits(), NetlinkLinks()
     roce, host = SysfsRoce(), ProcHost()
@@ -129,7 +129,7 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
     for door in (units, links, roce, host, store, files):
         stack.callback(door.close)
     events = EventLog(settings.node, clock)
-    state = State(store.load_intent(), store.load_attempt())
+    state = State(store.load_intent(), store.load_attempt(), store.load_memory())
     for note in store.notes:
         events.error(note)
     executor = Executor(
@@ -140,12 +140,12 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
         files=files,
         clock=clock,
         events=events,
-        environment=_environment(settings, the_plan),
+        environment=_environment(settings, state),
     )
     poller = _poller(settings)
     stack.callback(poller.close)
     identity = Identity(f"{os.getpid()}-{os.urandom(4).hex()}", settings.engine.name, settings.engine.api)
-    site = Site(settings.node, the_plan, settings.policy, digests(settings, the_plan), identity, settings.tick)
+    site = Site(settings.node, settings.cluster, settings.policy, digests(settings), identity, settings.tick)
     loop = Loop(
         site,
         state,
@@ -173,8 +173,9 @@ def _poller(settings: Settings) -> Poller:
     return Poller(names, client, settings.tick)
 
 
-def _environment(settings: Settings, the_plan: Plan) -> Environment:
+def _environment(settings: Settings, state: State) -> Environment:
     def environment(epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
+        the_plan = plan_of(settings.cluster, state.intent.cables)
         # Each epoch has a key of its own: a rank of another epoch cannot join, whatever it believes.
         key = hmac.new(settings.cluster_key, f"rank group of epoch {epoch}".encode(), hashlib.sha256).hexdigest()
         own = rank_environment(
@@ -191,9 +192,9 @@ def _environment(settings: Settings, the_plan: Plan) -> Environment:
     return environment
 
 
-def digests(settings: Settings, the_plan: Plan) -> dict[str, str]:
+def digests(settings: Settings) -> dict[str, str]:
     """What must be equal on all hosts before a rank starts, by name; long things as the start of their SHA-256."""
-    text = json.dumps(plan_as_json(the_plan), sort_keys=True)
+    text = json.dumps(plan_as_json(plan(settings.cluster)), sort_keys=True)
     return {
         "cluster": hashlib.sha256(text.encode()).hexdigest()[:16],
         "engine.name": settings.engine.name,

@@ -10,7 +10,18 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sparkd.codec import WireError, decode, encode
-from sparkd.core.model import Attempt, Death, EndState, Finding, HostFacts, Intent, LinkFact, Neighbour, Report, RoceFact
+from sparkd.core.model import (
+    Attempt,
+    Death,
+    EndState,
+    Finding,
+    HostFacts,
+    Intent,
+    LinkFact,
+    Neighbour,
+    Report,
+    RoceFact,
+)
 
 WIRE_VERSION = 1
 T = TypeVar("T")

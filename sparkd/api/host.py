@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse, Response
 
 from sparkd import wire
-from sparkd.api.ring import json
+from sparkd.api.ring import PROBLEM, caller, json
 from sparkd.reconcile.loop import Loop
 from sparkd.reconcile.metrics import Metrics
 
@@ -17,6 +17,18 @@ def router(loop: Loop, metrics: Metrics) -> APIRouter:
     @api.get("/v1/host", response_model=wire.HostStatus, summary="This host, as it sees itself")
     async def get_host() -> Response:
         return json(loop.host())
+
+    @api.post("/v1/host/fabric/down", response_model=wire.FabricStatus, responses=PROBLEM)
+    async def fabric_down(request: Request) -> Response:
+        """Take this host's fabric ports from sparkd and restore them. Refused while the ring is up."""
+        await loop.release(True, caller(request))
+        return json(loop.fabric(), 202)
+
+    @api.post("/v1/host/fabric/up", response_model=wire.FabricStatus, responses=PROBLEM)
+    async def fabric_up(request: Request) -> Response:
+        """Give this host's fabric ports back to sparkd."""
+        await loop.release(False, caller(request))
+        return json(loop.fabric(), 202)
 
     @api.get("/livez", response_class=PlainTextResponse, summary="200 while the daemon's cycle runs")
     async def livez() -> PlainTextResponse:

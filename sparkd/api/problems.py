@@ -19,6 +19,7 @@ _STATUS = {
     "start-refused": 409,
     "held": 409,
     "not-conductor": 409,
+    "fabric-in-use": 409,
     "conductor-unreachable": 503,
     "not-saved": 507,
     "starting": 503,
@@ -32,6 +33,7 @@ _STATUS = {
 _HINT = {
     "start-refused": "put right what the findings name, then start again",
     "held": "sparkctl clear",
+    "fabric-in-use": "sparkctl down --wait",
     "conductor-unreachable": "look at sparkd on the conductor: systemctl status sparkd",
     "token-missing": "send Authorization: Bearer with the token of /etc/sparkd/token",
     "token-wrong": "the token is in /etc/sparkd/token",

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ring_mesh import CablingError
-from sparkd.core import findings as catalogue
 from sparkd.core import cabling, links
+from sparkd.core import findings as catalogue
 from sparkd.core.model import Finding, PeerView, Report, Unknown
 from sparkd.core.snapshot import Snapshot
 
@@ -37,9 +37,7 @@ def silent(s: Snapshot) -> Iterator[tuple[PeerView, str]]:
 def own_findings(s: Snapshot) -> tuple[Finding, ...]:
     """What this host's own facts say against a start."""
     found: list[Finding] = [
-        catalogue.source_unknown(s.node, name, fact.why)
-        for name, fact in _sources(s)
-        if isinstance(fact, Unknown)
+        catalogue.source_unknown(s.node, name, fact.why) for name, fact in _sources(s) if isinstance(fact, Unknown)
     ]
     if s.memory.released:
         found.append(catalogue.fabric_released(s.node))
@@ -135,7 +133,9 @@ def fabric_verified(s: Snapshot) -> list[str]:
     if isinstance(s.network, Unknown):
         return [f"{s.node} cannot see its network: {s.network.why}"]
     if s.cables != s.intent.cables and s.intent.cables:
-        why = cable_fault(s) or f"the cables are {', '.join(s.cables)}, and the plan is for {', '.join(s.intent.cables)}"
+        why = (
+            cable_fault(s) or f"the cables are {', '.join(s.cables)}, and the plan is for {', '.join(s.intent.cables)}"
+        )
         return [*(f.sentence for f in own_findings(s) if f.severity == "refuse"), why]
     waits = [f.sentence for f in own_findings(s) if f.severity == "refuse"]
     blamed = {s.node} if waits else set()

@@ -22,7 +22,6 @@ from sparkd.core.actions import (
 )
 from sparkd.core.model import EndState, Finding, NetworkFacts, PortBefore, RouteFact
 
-
 # A host with several ports answers ARP for any of its addresses on any of them unless told otherwise, and a peer would
 # learn the wrong port's MAC for an address behind another cable (arp_ignore, arp_announce). Replies to a far address
 # come in by the direct cable, which strict reverse-path filtering would drop; the kernel takes the higher of this and

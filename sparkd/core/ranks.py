@@ -76,6 +76,8 @@ def _one(s: Snapshot, rank: int, node: str, units: Sequence[RankUnit] | None, at
         return RankView(rank, node, stale[0].epoch, "stopping", text="of another epoch", pid=stale[0].main_pid)
     if alive:
         unit = alive[0]
+        if attempt is not None and attempt.epoch == epoch and attempt.incident:
+            return RankView(rank, node, epoch, "stopping", text=attempt.incident, pid=unit.main_pid)
         seen = progress.parse(unit.text)
         return RankView(
             rank, node, epoch, _condition(unit), seen.stage, seen.done, seen.total, seen.text, unit.main_pid

@@ -235,6 +235,10 @@ class Loop:
     def ring(self) -> wire.RingStatus:
         return status.ring(*self._now(), self.site.identity)
 
+    def fabric(self) -> wire.FabricStatus:
+        """This host's part of it."""
+        return next(part for part in self.ring().fabric if part.node == self.site.node)
+
     def host(self) -> wire.HostStatus:
         return status.host(self._now()[0], self.report())
 

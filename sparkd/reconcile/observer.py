@@ -6,21 +6,22 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from sparkd.core.model import HostFacts, NetworkFacts, RankUnit, RoceFact, Unknown
-from sparkd.ports import DoorError, Host, Links, Roce, Units
+from sparkd.core.model import HelloFacts, HostFacts, NetworkFacts, RankUnit, RoceFact, Unknown
+from sparkd.ports import DoorError, Hellos, Host, Links, Roce, Units
 
-SOURCES = ("units", "network", "roce", "host")
+SOURCES = ("units", "network", "roce", "host", "hello")
 
 
 class Observer:
     """A source that fails becomes Unknown(why), a fact like any other, and is asked again in the next cycle."""
 
-    def __init__(self, units: Units, links: Links, roce: Roce, host: Host) -> None:
+    def __init__(self, units: Units, links: Links, roce: Roce, host: Host, hello: Hellos) -> None:
         self._ask: dict[str, Callable[[], Awaitable[Any]]] = {
             "units": units.observe,
             "network": links.observe,
             "roce": roce.observe,
             "host": host.observe,
+            "hello": hello.observe,
         }
         self._known: dict[str, Any] = {name: Unknown("not asked yet") for name in SOURCES}
         self._stale: set[str] = set(SOURCES)
@@ -63,6 +64,11 @@ class Observer:
     @property
     def roce(self) -> tuple[RoceFact, ...] | Unknown:
         known: tuple[RoceFact, ...] | Unknown = self._known["roce"]
+        return known
+
+    @property
+    def hello(self) -> HelloFacts | Unknown:
+        known: HelloFacts | Unknown = self._known["hello"]
         return known
 
     @property

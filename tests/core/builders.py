@@ -19,6 +19,7 @@ from sparkd.core.actions import (
     SetSysctl,
     SetUp,
 )
+from sparkd.core.cabling import names
 from sparkd.core.model import (
     AddressFact,
     Attempt,
@@ -34,7 +35,6 @@ from sparkd.core.model import (
     Report,
     RouteFact,
 )
-from sparkd.core.cabling import names
 from sparkd.core.snapshot import Policy, Snapshot
 
 NODES = ("spark1", "spark2", "spark3")
@@ -75,7 +75,9 @@ DEFAULTS = {"arp_ignore": "0", "arp_announce": "0", "rp_filter": "1"}
 def bare_network(node: str) -> NetworkFacts:
     """Cables in, ports down, nothing configured but management."""
     address = f"{PLAN.cluster.node(node).address}/24"
-    fabric = tuple(LinkFact(device, up=False, carrier=False, mtu=1500, settings=DEFAULTS) for device in sorted(FABRIC_DEVICES))
+    fabric = tuple(
+        LinkFact(device, up=False, carrier=False, mtu=1500, settings=DEFAULTS) for device in sorted(FABRIC_DEVICES)
+    )
     return NetworkFacts(
         (LinkFact("enP7s7", up=True, carrier=True, mtu=1500), *fabric),
         (AddressFact("enP7s7", address, "enP7s7"),),

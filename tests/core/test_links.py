@@ -20,7 +20,9 @@ nodes = pytest.mark.parametrize("node", NODES)
 @nodes
 def test_a_bare_host_is_configured_in_an_order_that_the_kernel_accepts(node: str) -> None:
     steps = links.changes(PLAN, node, bare_network(node), wanted=True)
-    assert [type(step) for step in steps] == [SetUp] * 4 + [SetMtu] * 4 + [SetSysctl] * 12 + [AddAddress] * 4 + [AddRoute] * 4
+    assert [type(step) for step in steps] == [SetUp] * 4 + [SetMtu] * 4 + [SetSysctl] * 12 + [AddAddress] * 4 + [
+        AddRoute
+    ] * 4
     seen = bare_network(node)
     for step in steps:
         seen = applied(seen, step)

@@ -1,6 +1,7 @@
 """Stand-ins for everything outside the process. They hold state and refuse what the kernel or systemd would refuse;
 tests/contract runs the same tests on them and on the real thing."""
 
+from tests.fakes.hello import FakeHellos, FakeRoom
 from tests.fakes.host import FakeClock, FakeHost, FakeNotifier, FakeRankFiles, FakeRoce
 from tests.fakes.links import FakeLinks
 from tests.fakes.peers import FakeMesh, FakePeers
@@ -10,6 +11,7 @@ from tests.fakes.units import FakeUnits
 __all__ = [
     "FakeClock",
     "FakeDisk",
+    "FakeHellos",
     "FakeHost",
     "FakeLinks",
     "FakeMesh",
@@ -17,6 +19,7 @@ __all__ = [
     "FakePeers",
     "FakeRankFiles",
     "FakeRoce",
+    "FakeRoom",
     "FakeStore",
     "FakeUnits",
 ]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import assert_never
 
+from ring_mesh import FABRIC_DEVICES
 from sparkd.core.actions import (
     ADDRESS_LABEL,
     ROUTE_PROTOCOL,
@@ -16,7 +17,9 @@ from sparkd.core.actions import (
     FabricChange,
     RemoveAddress,
     RemoveRoute,
+    SetDown,
     SetMtu,
+    SetSysctl,
     SetUp,
 )
 from sparkd.core.model import AddressFact, LinkFact, NetworkFacts, RouteFact
@@ -24,6 +27,7 @@ from sparkd.ports import DoorError, Wake
 
 KERNEL, BOOT, STATIC = 2, 3, 4  # route protocols of others
 MTU_MIN, MTU_MAX = 68, 65535
+DEFAULT_SETTINGS = {"arp_ignore": "0", "arp_announce": "0", "rp_filter": "0"}
 
 
 @dataclass
@@ -38,6 +42,7 @@ class _Port:
     far: _Port | None = None
     had_carrier: bool = False
     carrier_changes: int = 1
+    settings: dict[str, str] = field(default_factory=dict)
 
     @property
     def carrier(self) -> bool:
@@ -64,7 +69,7 @@ class FakeLinks:
     async def observe(self) -> NetworkFacts:
         self._answer()
         links = tuple(
-            LinkFact(port.name, port.up, port.carrier, port.mtu, port.mac, port.carrier_changes)
+            LinkFact(port.name, port.up, port.carrier, port.mtu, port.mac, port.carrier_changes, dict(port.settings))
             for port in self._ports.values()
         )
         return NetworkFacts(links, tuple(self._addresses), tuple(self._routes))
@@ -93,7 +98,8 @@ class FakeLinks:
 
     def add_device(self, device: str) -> None:
         number = len(self._ports) + 1
-        self._ports[device] = _Port(self, device, f"02:00:00:00:00:{number:02x}")
+        settings = dict(DEFAULT_SETTINGS) if device in FABRIC_DEVICES else {}
+        self._ports[device] = _Port(self, device, f"02:00:00:00:00:{number:02x}", settings=settings)
         self._news()
 
     def remove_device(self, device: str) -> None:
@@ -190,6 +196,10 @@ class FakeLinks:
         match change:
             case SetUp():
                 self.set_up(change.device, True)
+            case SetDown():
+                self.set_up(change.device, False)
+            case SetSysctl():
+                self._set_sysctl(change)
             case SetMtu():
                 if not MTU_MIN <= change.mtu <= MTU_MAX:
                     raise DoorError(f"{change.device}: cannot set MTU {change.mtu}: outside the device's limits")
@@ -208,6 +218,12 @@ class FakeLinks:
                 self._news()
             case _:
                 assert_never(change)
+
+    def _set_sysctl(self, change: SetSysctl) -> None:
+        settings = self._ports[change.device].settings
+        if change.name not in settings:
+            raise DoorError(f"{change.device}: cannot set {change.name}: there is no such sysctl")
+        settings[change.name] = change.value
 
     def _add_address(self, fact: AddressFact) -> None:
         if any((f.device, f.address) == (fact.device, fact.address) for f in self._addresses):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkd.core.model import Attempt, Intent
+from sparkd.core.model import Attempt, FabricMemory, Intent
 from sparkd.ports import DoorError
 
 
@@ -12,12 +12,14 @@ class FakeDisk:
     def __init__(self) -> None:
         self.intent: Intent | None = None
         self.attempt: Attempt | None = None
+        self.memory: FabricMemory | None = None
         self.full = False
 
     def lose(self) -> None:
         """A new disk is put in."""
         self.intent = None
         self.attempt = None
+        self.memory = None
 
 
 class FakeStore:
@@ -31,6 +33,13 @@ class FakeStore:
 
     def load_attempt(self) -> Attempt | None:
         return self.disk.attempt
+
+    def load_memory(self) -> FabricMemory:
+        return self.disk.memory or FabricMemory()
+
+    async def save_memory(self, memory: FabricMemory) -> None:
+        self._check_space("fabric")
+        self.disk.memory = memory
 
     async def save_intent(self, intent: Intent) -> None:
         self._check_space("intent")

@@ -1,0 +1,92 @@
+"""The four PCI functions of the ConnectX-7: all there, all at full speed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sparkd.core.checks.outcome import Outcome, Seen, judged, no_spark, unknown
+from sparkd.core.hardware import PciFunction
+from sparkd.core.model import Finding
+
+HOTPLUG_MARKER = "/etc/nvidia/cx7-hotplug-enabled"
+SPEED = 32.0  # GT/s, PCIe 5
+WIDTH = 4
+# Each cage is wired to both PCI domains (Socket Direct).
+FUNCTIONS = ("0000:01:00.0", "0000:01:00.1", "0002:01:00.0", "0002:01:00.1")
+
+
+def functions_missing(node: str, observed: str, *, hotplug: bool) -> Finding:
+    if hotplug:
+        cause = (
+            f"{HOTPLUG_MARKER} exists: a neighbour's reboot takes functions off the bus. "
+            "That file is your choice (it saves 17-20 W) and sparkd leaves it alone"
+        )
+    else:
+        cause = f"{HOTPLUG_MARKER} does not exist, so it was no hot-plug: look for mlx5_core in the kernel's log"
+    return Finding(
+        "cx7-functions-missing",
+        node,
+        "refuse",
+        "ConnectX-7",
+        observed,
+        f"4 mlx5 functions ({', '.join(FUNCTIONS)})",
+        f"rescan the PCI bus (echo 1 > /sys/bus/pci/rescan), or reboot with the cables attached; {cause}",
+    )
+
+
+def pcie_narrow(node: str, function: PciFunction) -> Finding:
+    speed = "?" if function.speed is None else f"{function.speed:g}"
+    return Finding(
+        "pcie-narrow",
+        node,
+        "warn",
+        name(function),
+        f"{speed} GT/s x{function.width or '?'}",
+        f"{SPEED:g} GT/s x{WIDTH}",
+        "update the firmware (fwupdmgr refresh, fwupdmgr upgrade), shut down and take the power off for a minute",
+    )
+
+
+def name(function: PciFunction) -> str:
+    device = function.netdev or function.hca
+    return f"{device} ({function.address})" if device else function.address
+
+
+def check_functions(seen: Seen) -> Outcome:
+    if (answer := no_spark(seen)) is not None:
+        return answer
+    pci = seen.hardware.pci
+    if pci is None:
+        return unknown(seen.hardware.why("pci"))
+    idle = [function for function in pci.functions if function.driver != "mlx5_core"]
+    working = len(pci.functions) - len(idle)
+    if working >= len(FUNCTIONS):
+        return judged([], f"{working} mlx5 functions")
+    observed = f"{working} of {len(FUNCTIONS)}" + _which(pci.functions, idle)
+    return judged([functions_missing(seen.node, observed, hotplug=pci.hotplug)], "")
+
+
+def _which(functions: Sequence[PciFunction], idle: Sequence[PciFunction]) -> str:
+    there = {function.address for function in functions}
+    # Addresses of another scheme would all look missing: then only the number is told.
+    absent = [address for address in FUNCTIONS if address not in there] if there <= set(FUNCTIONS) else []
+    told = [f"{', '.join(absent)} not on the bus"] if absent else []
+    told += [f"{function.address} without its driver mlx5_core" for function in idle]
+    return f": {'; '.join(told)}" if told else ""
+
+
+def check_speed(seen: Seen) -> Outcome:
+    if (answer := no_spark(seen)) is not None:
+        return answer
+    pci = seen.hardware.pci
+    if pci is None:
+        return unknown(seen.hardware.why("pci"))
+    if not pci.functions:
+        return unknown("no ConnectX-7 function on the bus")
+    slow = [f for f in pci.functions if (f.speed or SPEED) < SPEED or (f.width or WIDTH) < WIDTH]
+    silent = [f for f in pci.functions if f not in slow and (f.speed is None or f.width is None)]
+    return judged(
+        [pcie_narrow(seen.node, function) for function in slow],
+        f"{len(pci.functions)} functions at {SPEED:g} GT/s x{WIDTH}",
+        [f"{name(function)} does not tell its link" for function in silent],
+    )

@@ -1,0 +1,118 @@
+"""Drift under a serving group: an incident that ends the epoch once, and is put right before the next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sparkd.core.actions import Adopt, ApplyFabric, Record, StopRank
+from sparkd.core.decide import decide
+from sparkd.core.model import Attempt, NetworkFacts, PeerView, RankUnit
+from sparkd.core.snapshot import Snapshot
+from tests.core.builders import NOW, attempt, configured_network, peer, running, with_peer
+from tests.core.test_decide import UP, serving
+
+FLAPS = {link.device: 2 for link in configured_network("spark1").links}
+
+
+def guarded(seen: NetworkFacts, node: str = "spark1", **changed: object) -> Snapshot:
+    """Epoch 7 serves; this host's network is now as given; the ports' counters stood at 2 when it started."""
+    own = replace(attempt(node, formed=True, ready=True, flaps=FLAPS), **changed)  # type: ignore[arg-type]
+    return replace(serving(node), network=seen, attempt=own)
+
+
+def whole(node: str = "spark1") -> NetworkFacts:
+    seen = configured_network(node)
+    return replace(seen, links=tuple(replace(link, carrier_changes=2) for link in seen.links))
+
+
+def changed_link(seen: NetworkFacts, device: str, **values: object) -> NetworkFacts:
+    return replace(
+        seen,
+        links=tuple(replace(x, **values) if x.device == device else x for x in seen.links),  # type: ignore[arg-type]
+    )
+
+
+FAULTS = {
+    "mtu-wrong": changed_link(whole(), "enP2p1s0f0np0", mtu=1500),
+    "carrier-flap": changed_link(whole(), "enp1s0f1np1", carrier_changes=4),
+    "address-lost": replace(whole(), addresses=tuple(a for a in whole().addresses if a.device != "enp1s0f0np0")),
+    "route-lost": replace(whole(), routes=tuple(r for r in whole().routes if r.destination != "10.77.2.2/32")),
+    "cx7-functions-missing": replace(
+        whole(), links=tuple(link for link in whole().links if link.device != "enp1s0f0np0")
+    ),
+}
+
+
+def test_a_fabric_as_it_was_at_the_start_is_no_incident() -> None:
+    assert decide(guarded(whole())).actions == ()
+
+
+@pytest.mark.parametrize("id_", FAULTS)
+def test_an_incident_is_recorded_and_stops_this_hosts_rank(id_: str) -> None:
+    """Field reports mtu-wrong, carrier-flap, address-lost, route-lost, cx7-functions-missing, while serving."""
+    actions = decide(guarded(FAULTS[id_])).actions
+    assert [type(action) for action in actions] == [Record, StopRank]
+    record, stop = actions
+    assert isinstance(record, Record) and isinstance(stop, StopRank)
+    assert record.attempt.incident.startswith(f"{id_}: ")
+    assert stop.why == f"incident on spark1: {record.attempt.incident}"
+
+
+@pytest.mark.parametrize("id_", FAULTS)
+def test_an_incident_is_no_incident_before_the_group_has_formed(id_: str) -> None:
+    s = guarded(FAULTS[id_], formed=False, ready=False)
+    s = replace(s, units=(running(text="rendezvous 1/3", active="activating"),))
+    assert decide(s).actions == ()
+
+
+def test_a_cable_that_is_out_is_no_incident_until_it_is_back() -> None:
+    out = changed_link(whole(), "enp1s0f1np1", carrier=False, carrier_changes=3)
+    assert decide(guarded(out)).actions == ()
+    assert decide(guarded(out)).phase == "degraded"
+    back = changed_link(whole(), "enp1s0f1np1", carrier=True, carrier_changes=4)
+    assert decide(guarded(back)).actions != ()
+
+
+def test_an_incident_of_a_peer_stops_this_rank_and_starts_the_next_epoch_after_the_back_off() -> None:
+    hit = attempt("spark3", formed=True, ready=True, incident="route-lost: the route to 10.77.0.2 is gone")
+    s = with_peer(serving(), peer("spark3", UP, units=(running(),), attempt=hit))
+    assert any(isinstance(action, StopRank) for action in decide(s).actions)
+    assert "incident on spark3: route-lost" in decide(s).summary
+    later = replace(s, now=NOW + 6)
+    issued = next(action.intent for action in decide(later).actions if isinstance(action, Adopt))
+    assert issued.epoch == 8
+    assert issued.deaths[-1].signature == "2:incident:route-lost"
+    assert issued.cables == s.cables
+
+
+def test_what_was_lost_is_mended_only_when_the_rank_is_gone() -> None:
+    hit = replace(attempt("spark1", formed=True), incident="route-lost: x", ended_at=NOW, sentence="route-lost: x")
+    s = replace(guarded(FAULTS["route-lost"]), attempt=hit)
+    for unit in (running(), RankUnit(7, "deactivating", main_pid=3)):
+        assert not any(isinstance(a, ApplyFabric) for a in decide(replace(s, units=(unit,))).actions)
+    assert any(isinstance(a, ApplyFabric) for a in decide(replace(s, units=())).actions)
+
+
+def test_the_end_of_a_rank_that_an_incident_stopped_keeps_the_incident_as_its_cause() -> None:
+    hit = attempt("spark1", formed=True, incident="mtu-wrong: the MTU of x is 1500, not 9000", flaps=FLAPS)
+    s = replace(guarded(whole()), attempt=hit, units=())
+    record = decide(s).actions[0]
+    assert isinstance(record, Record)
+    assert record.attempt.sentence == "mtu-wrong: the MTU of x is 1500, not 9000"
+
+
+def test_a_silent_peer_does_not_turn_drift_into_anything_else() -> None:
+    s = guarded(FAULTS["route-lost"])
+    s = replace(s, peers=tuple(PeerView(p.name, p.report, 400.0) for p in s.peers))
+    assert isinstance(decide(s).actions[0], Record)
+
+
+def test_the_counters_at_the_start_are_kept_with_the_attempt() -> None:
+    from sparkd.core.actions import StartRank
+    from tests.core.builders import snapshot
+
+    s = snapshot("spark2", network=replace(whole("spark2")))
+    started: Attempt = next(a.attempt for a in decide(s).actions if isinstance(a, StartRank))
+    assert started.flaps["enp1s0f0np0"] == 2
