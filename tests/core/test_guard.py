@@ -80,7 +80,8 @@ def test_an_incident_of_a_peer_stops_this_rank_and_starts_the_next_epoch_after_t
     s = with_peer(serving(), peer("spark3", UP, units=(running(),), attempt=hit))
     assert any(isinstance(action, StopRank) for action in decide(s).actions)
     assert "incident on spark3: route-lost" in decide(s).summary
-    later = replace(s, now=NOW + 6)
+    over = replace(hit, ended_at=NOW, sentence=hit.incident)
+    later = replace(with_peer(s, peer("spark3", UP, attempt=over)), now=NOW + 6)
     issued = next(action.intent for action in decide(later).actions if isinstance(action, Adopt))
     assert issued.epoch == 8
     assert issued.deaths[-1].signature == "2:incident:route-lost"
