@@ -24,6 +24,8 @@ from sparkd.api.peer import peer_app
 from sparkd.config import ConfigError, Settings, check_host, load
 from sparkd.core.cabling import plan_of
 from sparkd.host.clock import SystemClock
+from sparkd.host.hello import MulticastHellos
+from sparkd.host.identity import node_id
 from sparkd.host.netlink import NetlinkLinks
 from sparkd.host.notify import SystemdNotifier
 from sparkd.host.procfs import ProcHost
@@ -126,7 +128,9 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
     units, links = SystemdUnits(), NetlinkLinks()
     roce, host = SysfsRoce(), ProcHost()
     store, files = FileStore(settings.paths.state), RunFiles(settings.paths.run)
-    for door in (units, links, roce, host, store, files):
+    cluster = settings.cluster.name
+    hello = MulticastHellos(cluster, settings.node, node_id(settings.paths.state), settings.cluster_key)
+    for door in (units, links, roce, host, store, files, hello):
         stack.callback(door.close)
     events = EventLog(settings.node, clock)
     state = State(store.load_intent(), store.load_attempt(), store.load_memory())
@@ -149,7 +153,7 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
     loop = Loop(
         site,
         state,
-        observer=Observer(units, links, roce, host),
+        observer=Observer(units, links, roce, host, hello),
         executor=executor,
         peers=poller,
         clock=clock,
@@ -157,7 +161,13 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
         events=events,
     )
     units.subscribe(loop.wake)
-    links.subscribe(loop.wake)
+    hello.subscribe(loop.wake)
+
+    def on_network(source: str) -> None:
+        hello.poke()
+        loop.wake(source)
+
+    links.subscribe(on_network)
     poller.subscribe(loop.wake)
     return loop, poller
 

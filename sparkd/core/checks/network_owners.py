@@ -39,6 +39,8 @@ def described(profile: Profile) -> str:
 
 
 def removal(profile: Profile) -> str:
+    if profile.path.startswith("/run/") and "netplan-" in profile.path:
+        return f"take {profile.device} out of the file in /etc/netplan from which it was made, then netplan apply"
     if profile.owner == "netplan":
         return f"take {profile.device} out of {profile.path}, then netplan apply"
     if profile.owner == "NetworkManager":
