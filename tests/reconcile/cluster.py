@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import count
 from typing import Any, cast
 
 from ring_mesh import FABRIC_DEVICES
 from sparkd import wire
+from sparkd.api.problems import problem
 from sparkd.core.actions import FabricChange
 from sparkd.core.intent import Request
 from sparkd.core.model import Attempt, Intent, RankUnit
@@ -329,7 +331,8 @@ class Cluster:
             try:
                 made = await machine.loop.conduct(cast(Request, body["request"]), str(body["by"]))
             except Refusal as refusal:
-                return 409, {"code": refusal.code, "detail": refusal.sentence}
+                told = problem(refusal.code, refusal.sentence, refusal.findings)
+                return told.status_code, json.loads(told.body)
             return 202, wire.encode(made)
 
         return answer
