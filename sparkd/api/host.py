@@ -13,6 +13,7 @@ from sparkd.api.ring import json
 from sparkd.reconcile.loop import Loop
 from sparkd.reconcile.metrics import Metrics
 
+_EXPOSITION = "text/plain; version=0.0.4; charset=utf-8"
 _NOT_SERVING: dict[str, Any] = {
     "description": "The ring does not serve, or sparkd has only just started",
     "content": {"text/plain": {}, MEDIA_TYPE: {}},
@@ -49,6 +50,7 @@ def router(loop: Loop, metrics: Metrics) -> APIRouter:
 
     @api.get("/metrics", response_class=PlainTextResponse, responses=documented(503))
     async def get_metrics() -> Response:
-        return Response(metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        # As a header, since Starlette before 0.35 appends another charset to a media type that has one.
+        return Response(metrics.text(), headers={"Content-Type": _EXPOSITION})
 
     return api

@@ -26,6 +26,8 @@ PROBLEM = "application/problem+json"
 Where = Path | int
 """A Unix socket, or a port of 127.0.0.1."""
 
+_document: dict[str, Any] = {}  # OpenAPI's, which takes long to make and is the same for every daemon
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -186,7 +188,9 @@ async def api(loop: Loop, folder: Path, token: str | None = TOKEN) -> AsyncItera
     tcp = tcp_socket("127.0.0.1", 0)
     port = tcp.getsockname()[1]
     async with listening(Listener(limited, unix_socket(path, 0o660)), Listener(TokenGuard(limited, token), tcp)):
-        yield Api(path, port, app.openapi())
+        if not _document:
+            _document.update(app.openapi())
+        yield Api(path, port, _document)
 
 
 @contextlib.asynccontextmanager
