@@ -4,7 +4,8 @@ Everything here is a pure function of a cluster's description. Nothing is read f
 `python -m ring_mesh plan FILE` prints the plan for a description on disk.
 """
 
-from ring_mesh.asdict import plan_as_json
+from ring_mesh.adopt import AddressProblem, AdoptError, adopt
+from ring_mesh.asdict import plan_as_json, plan_from_json
 from ring_mesh.cabling import CableProblem, Cabling, CablingError, Socket, by_order, ring_order
 from ring_mesh.cluster import Cluster, ClusterError, Node, PlanError, Problem, parse_cluster
 from ring_mesh.environment import engine_environment, planned_environment, rank_environment
@@ -16,6 +17,8 @@ from ring_mesh.text import render
 __all__ = [
     "FABRIC_DEVICES",
     "PORTS",
+    "AddressProblem",
+    "AdoptError",
     "Cable",
     "CableProblem",
     "Cabling",
@@ -32,6 +35,7 @@ __all__ = [
     "Problem",
     "Route",
     "Socket",
+    "adopt",
     "by_order",
     "collisions",
     "engine_environment",
@@ -40,6 +44,7 @@ __all__ = [
     "parse_cluster",
     "plan",
     "plan_as_json",
+    "plan_from_json",
     "planned_environment",
     "planned_subnets",
     "rank_environment",

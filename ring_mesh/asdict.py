@@ -1,7 +1,16 @@
 """The plan as data for other programs."""
 
+from collections.abc import Mapping
+from ipaddress import IPv4Interface
+from typing import Any
+
+from ring_mesh.adopt import adopt
+from ring_mesh.cabling import Cabling, Socket
+from ring_mesh.cluster import PlanError, Problem, parse_cluster
 from ring_mesh.environment import planned_environment
 from ring_mesh.plan import Cable, End, Link, Plan, Route, unreachable
+
+_NODE = ("name", "rank", "address", "management_interface")
 
 
 def plan_as_json(plan: Plan) -> dict[str, object]:
@@ -39,6 +48,30 @@ def plan_as_json(plan: Plan) -> dict[str, object]:
         "unreachable": {node.name: list(unreachable(plan, node.name)) for node in cluster.nodes},
         "environment": {node.name: planned_environment(plan, node.name) for node in cluster.nodes},
     }
+
+
+def plan_from_json(data: Mapping[str, Any]) -> Plan:
+    """The plan that `plan_as_json` made the data from. Raises PlanError, with its reasons, if it is no such data."""
+    try:
+        cluster, cables = data["cluster"], data["cables"]
+        # What a later version adds to the description of a node says nothing about this plan.
+        nodes = [{key: node[key] for key in _NODE} for node in cluster["nodes"]]
+        table = {"name": cluster["name"], "base_range": cluster["base_range"], "node": nodes}
+        cabling = Cabling(tuple((_socket(cable["from"]), _socket(cable["to"])) for cable in cables))
+        found: dict[tuple[str, str], list[IPv4Interface]] = {}
+        for end in data["ends"]:
+            found.setdefault((end["node"], end["device"]), []).append(IPv4Interface(end["address"]))
+        return adopt(parse_cluster(table), cabling, found)
+    except PlanError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise PlanError([Problem("plan", f"{type(error).__name__}: {error}", "the data of a plan")]) from error
+
+
+def _socket(data: Mapping[str, Any]) -> Socket:
+    if not isinstance(data["cage"], int):
+        raise TypeError(f"cage {data['cage']!r} is not a number")
+    return Socket(data["node"], data["cage"])
 
 
 def _cable(cable: Cable) -> dict[str, object]:

@@ -26,12 +26,15 @@ def engine_environment(
     gid_indices: the index of the RoCE v2 IPv4 GID of each of `hcas`, None where it is not known. NCCL has one
     NCCL_IB_GID_INDEX for all devices, so it is set only if all are known and equal; otherwise NCCL looks for itself.
 
+    Of a ring of four or more, opposite nodes share no cable, and NCCL's tree needs a path between them. What restricts
+    NCCL to the ring, or makes that path, is not set here: until it is, NCCL fails on such a ring in tree connect.
+
     Raises ClusterError for an unknown node; ValueError for a device that is not of the fabric, one named twice, or
     gid_indices of another length than hcas.
     """
     interface = plan.cluster.node(node).management_interface
-    # Bootstrap connects every rank to rank 0 at one address. Only the management network has such an address: each
-    # fabric address of rank 0 is on a cable that one of the peers does not have.
+    # Bootstrap connects every rank to rank 0 at one address. Only the management network has such an address: from
+    # three nodes on, each fabric address of rank 0 is on a cable that one of the peers does not have.
     environment = {
         "NCCL_SOCKET_IFNAME": interface,
         "GLOO_SOCKET_IFNAME": interface,
@@ -120,7 +123,7 @@ def _roce(plan: Plan, node: str, hcas: Sequence[str], gid_indices: Sequence[int 
         "NCCL_NET": "IB",
         "NCCL_IB_DISABLE": "0",
         "NCCL_IB_HCA": "=" + ",".join(hca for hca in planned if hca in hcas),
-        # NCCL chooses the device per connection by the subnet it shares with the peer.
+        # NCCL chooses the device per connection by the subnet it shares with the peer, by one length for all subnets.
         "NCCL_IB_SUBNET_AWARE_ROUTING": "1",
         "NCCL_IB_SUBNET_PREFIX_LEN": str(prefixes.pop()),
         "NCCL_IB_MERGE_NICS": "0",

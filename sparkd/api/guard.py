@@ -64,7 +64,8 @@ class TokenGuard:
             code, sentence = self._refusal(_header(scope, b"authorization"))
             if code:
                 client = scope.get("client") or ("?", 0)
-                _log.warning("%s %s from %s refused: %s", scope["method"], scope["path"], client[0], sentence)
+                # Quoted, or a line break in the path would begin a line of the caller's own in the journal.
+                _log.warning("%s %r from %s refused: %s", scope["method"], scope["path"], client[0], sentence)
                 await problem(code, sentence)(scope, receive, send)
                 return
         await self._app(scope, receive, send)

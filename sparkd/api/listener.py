@@ -70,23 +70,26 @@ class Listener:
         await self._server.bound.wait()
 
     def stop(self) -> None:
-        # Kept connections of peers would otherwise be waited for until they time out.
-        self._server.should_exit = True
+        # Kept connections of peers would otherwise be waited for until they time out. Not should_exit: a server that
+        # finds it set before it serves leaves at once, with its socket open.
         self._server.force_exit = True
         self._server.leave.set()
 
 
 def unix_socket(path: Path, mode: int) -> socket.socket:
-    """A listening Unix socket with that mode; what an earlier daemon left at `path` is replaced."""
+    """A listening Unix socket with that mode; what an earlier daemon left at `path` is replaced. Raises OSError."""
     path.unlink(missing_ok=True)
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     previous = os.umask(0o777)  # nobody may connect between bind and chmod
     try:
         sock.bind(str(path))
+        path.chmod(mode)
+        sock.listen(128)
+    except OSError:
+        sock.close()
+        raise
     finally:
         os.umask(previous)
-    path.chmod(mode)
-    sock.listen(128)
     return sock
 
 

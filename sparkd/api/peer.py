@@ -15,6 +15,9 @@ from sparkd.core.intent import Request as Change
 from sparkd.core.model import Report
 from sparkd.reconcile.loop import Loop
 
+# The last two are for JSON that is nested too deeply, and for a number too large for a float.
+_UNREADABLE = (wire.WireError, RecursionError, OverflowError)
+
 
 def peer_app(loop: Loop) -> FastAPI:
     app = FastAPI(
@@ -33,7 +36,7 @@ def peer_app(loop: Loop) -> FastAPI:
     async def exchange(request: Request) -> Response:
         try:
             theirs = wire.loads(Report, await request.body())
-        except wire.WireError as error:
+        except _UNREADABLE as error:
             return problem("bad-request", str(error))
         return json(loop.receive(theirs))
 
@@ -41,7 +44,7 @@ def peer_app(loop: Loop) -> FastAPI:
     async def intent(request: Request) -> Response:
         try:
             asked = wire.loads(wire.PeerRequest, await request.body())
-        except wire.WireError as error:
+        except _UNREADABLE as error:
             return problem("bad-request", str(error))
         if asked.request not in get_args(Change):
             return problem("bad-request", f"request: {asked.request!r} is none of {', '.join(get_args(Change))}")

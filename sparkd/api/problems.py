@@ -40,6 +40,37 @@ _HINT = {
     "token-not-set": "put a token into /etc/sparkd/token and restart sparkd, or use the Unix socket",
 }
 
+_DESCRIPTION = {
+    401: "No token, or a wrong one (TCP only)",
+    403: "No token is set on this machine (TCP only)",
+    404: "There is no such thing",
+    409: "Refused, with the findings that say why",
+    413: "The body is too large",
+    422: "A parameter is not what it should be",
+    503: "The conductor cannot be asked, or sparkd has only just started",
+    507: "The request could not be saved, so nothing has changed",
+}
+_SCHEMA = {
+    "title": "Problem",
+    "type": "object",
+    "required": ["type", "title", "status", "code", "detail"],
+    "properties": {
+        "type": {"type": "string"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "code": {"type": "string", "description": "A stable word"},
+        "detail": {"type": "string", "description": "One sentence"},
+        "hint": {"type": "string"},
+        "findings": {"type": "array", "items": {"type": "object"}},
+    },
+}
+
+
+def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """A route's problems, for OpenAPI. One that takes parameters needs 422, or gets FastAPI's own, of another shape."""
+    content = {MEDIA_TYPE: {"schema": _SCHEMA}}
+    return {status: {"description": _DESCRIPTION[status], "content": content} for status in statuses}
+
 
 def problem(code: str, sentence: str, findings: Sequence[Finding] = (), status: int | None = None) -> Response:
     body: dict[str, Any] = {

@@ -8,19 +8,11 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import JSONResponse, Response
 
 from sparkd import wire
-from sparkd.api.problems import MEDIA_TYPE
+from sparkd.api.problems import MEDIA_TYPE, documented
 from sparkd.core.intent import Request as Change
 from sparkd.reconcile.loop import Forwarded, Loop, Refusal
 
-PROBLEM: dict[int | str, dict[str, Any]] = {
-    code: {"description": text, "content": {MEDIA_TYPE: {}}}
-    for code, text in {
-        401: "No token, or a wrong one (TCP only)",
-        403: "No token is set on this machine (TCP only)",
-        409: "Refused, with the findings that say why",
-        503: "The conductor cannot be asked, or sparkd has only just started",
-    }.items()
-}
+_CHANGE_REFUSED = documented(401, 403, 409, 413, 503, 507)
 
 
 def json(value: Any, status: int = 200) -> Response:
@@ -49,26 +41,28 @@ def router(loop: Loop) -> APIRouter:
             response.headers["Location"] = str(where)
         return response
 
-    @api.get("/ring", response_model=wire.RingStatus, summary="The ring, as this node knows it")
+    @api.get(
+        "/ring", response_model=wire.RingStatus, responses=documented(503), summary="The ring, as this node knows it"
+    )
     async def get_ring() -> Response:
         return json(loop.ring())
 
-    @api.post("/ring/start", status_code=202, response_model=wire.Operation, responses=PROBLEM)
+    @api.post("/ring/start", status_code=202, response_model=wire.Operation, responses=_CHANGE_REFUSED)
     async def start(request: Request) -> Response:
         """Bring the ring up. Idempotent: a ring that is meant to be up already answers with its operation."""
         return await change(request, "start")
 
-    @api.post("/ring/stop", status_code=202, response_model=wire.Operation, responses=PROBLEM)
+    @api.post("/ring/stop", status_code=202, response_model=wire.Operation, responses=_CHANGE_REFUSED)
     async def stop(request: Request) -> Response:
         """Take the ring down; valid in every state."""
         return await change(request, "stop")
 
-    @api.post("/ring/clear", status_code=202, response_model=wire.Operation, responses=PROBLEM)
+    @api.post("/ring/clear", status_code=202, response_model=wire.Operation, responses=_CHANGE_REFUSED)
     async def clear(request: Request) -> Response:
         """Let a held ring start again. It stays down until it is started."""
         return await change(request, "clear")
 
-    @api.get("/operations/{epoch}", response_model=wire.OperationStatus)
+    @api.get("/operations/{epoch}", response_model=wire.OperationStatus, responses=documented(404, 422, 503))
     async def operation(epoch: int) -> Response:
         found = loop.operation(epoch)
         if found is None:
@@ -79,7 +73,7 @@ def router(loop: Loop) -> APIRouter:
     async def plan() -> JSONResponse:
         return JSONResponse(loop.plan())
 
-    @api.get("/events", response_model=wire.Events)
+    @api.get("/events", response_model=wire.Events, responses=documented(422))
     async def events(after: int = Query(0, ge=0), limit: int = Query(100, ge=1, le=500)) -> Response:
         """What this node has seen and done since it started, oldest first, with ids above `after`."""
         return json(loop.events.since(after, limit))

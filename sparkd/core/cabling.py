@@ -109,7 +109,10 @@ def _judge_cage(
         yield catalogue.cable_shared(node, cage, sorted({n.node for n in here}))
     elif len({n.device for n in here}) < 2:
         silent = [device for device in lit if device not in {n.device for n in here}]
-        yield catalogue.cable_silent(node, cage, silent, [_told(n) for n in here])
+        if set(silent) <= set(own.settled):
+            yield catalogue.cable_silent(node, cage, silent, [_told(n) for n in here])
+        else:
+            yield catalogue.cable_unheard(node, cage, silent)
     elif len({_remote(n) for n in here}) > 1 or any(_domain(n.device) != _domain(n.remote) for n in here):
         yield catalogue.twins_split(node, cage, [f"{n.device} reaches {_told(n)}" for n in here])
     elif len(cluster.nodes) > 2 and (end := _remote(here[0])) is not None and end.cage == cage:

@@ -119,11 +119,14 @@ class Neighbour:
 
 @dataclass(frozen=True)
 class HelloFacts:
-    """`node_id` is this host's own. `deaf` are the ports that cannot hear: IPv6 is switched off on them."""
+    """`node_id` is this host's own. `deaf` are the ports that cannot hear: IPv6 is switched off on them. `settled` are
+    those that have listened for so long that a neighbour would have been heard.
+    """
 
     node_id: str
     neighbours: tuple[Neighbour, ...] = ()
     deaf: tuple[str, ...] = ()
+    settled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

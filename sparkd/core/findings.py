@@ -134,6 +134,18 @@ def cable_silent(node: str, cage: int, silent: Sequence[str], others: Sequence[s
     )
 
 
+def cable_unheard(node: str, cage: int, silent: Sequence[str]) -> Finding:
+    return Finding(
+        "cable-unheard",
+        node,
+        "repair",
+        f"port {cage}",
+        f"{', '.join(silent)} has only just come up and has not heard what it is cabled to",
+        "a hello from the other end within seconds",
+        "none needed: a start waits for it",
+    )
+
+
 def cable_loop(node: str, cage: int, remote: str) -> Finding:
     return _refuse(
         "cable-loop",

@@ -63,7 +63,7 @@ def ring_findings(s: Snapshot) -> tuple[Finding, ...]:
     for _, report in fresh(s):
         found += report.findings
     found += _skews(s)
-    if not s.cables and not found:
+    if not s.cables and not found:  # each cable is right, or nobody has said otherwise
         found.append(catalogue.cable_ring(s.node, cable_fault(s)))
     return tuple(found)
 
@@ -132,18 +132,15 @@ def digests_equal(s: Snapshot) -> list[str]:
 def fabric_verified(s: Snapshot) -> list[str]:
     if isinstance(s.network, Unknown):
         return [f"{s.node} cannot see its network: {s.network.why}"]
-    if s.cables != s.intent.cables and s.intent.cables:
-        why = (
-            cable_fault(s) or f"the cables are {', '.join(s.cables)}, and the plan is for {', '.join(s.intent.cables)}"
-        )
-        return [*(f.sentence for f in own_findings(s) if f.severity == "refuse"), why]
-    waits = [f.sentence for f in own_findings(s) if f.severity == "refuse"]
+    waits = [f.sentence for f in own_findings(s) if f.severity != "warn"]
     blamed = {s.node} if waits else set()
     for _, report in fresh(s):
-        theirs = [f.sentence for f in report.findings if f.severity == "refuse"]
+        theirs = [f.sentence for f in report.findings if f.severity != "warn"]
         waits += theirs
         if theirs:
             blamed.add(report.node)
+    if s.cables != s.intent.cables:
+        return waits or [_other_cables(s)]
     unready = {s.node: [end.device for end in links.ends(s.plan, s.node, s.network) if not end.verified]}
     for _, report in fresh(s):
         unready[report.node] = [e.device for e in report.ends if not e.verified] if report.ends else ["every port"]
@@ -153,6 +150,13 @@ def fabric_verified(s: Snapshot) -> list[str]:
         if devices and node not in blamed
     ]
     return waits
+
+
+def _other_cables(s: Snapshot) -> str:
+    if not s.cables:
+        return f"the cables are no ring as far as they are heard: {cable_fault(s)}"
+    planned = ", ".join(s.intent.cables) or "none"
+    return f"{s.cluster.conductor.name} is to plan for the cables that are there, {', '.join(s.cables)}, not {planned}"
 
 
 def no_death(s: Snapshot) -> list[str]:

@@ -35,7 +35,7 @@ STAGES: tuple[Stage, ...] = ("init", "rendezvous", "formed", "load", "capture", 
 class Finding:
     """One check that did not pass, as refusals, doctor and status show it.
 
-    `severity`: refuse blocks a start, repair is put right by sparkd itself before a start, warn blocks nothing.
+    `severity`: refuse blocks a start, repair holds a start back until sparkd or time has put it right, warn blocks nothing.
     """
 
     id: str

@@ -44,10 +44,11 @@ _TRIES = 4
 
 @dataclass
 class _Port:
-    """`index` is 0 while the port cannot send: it is missing, has no carrier or no IPv6."""
+    """`index` is 0 while the port cannot send: it is missing, has no carrier or no IPv6. `since`: when that changed."""
 
     device: str
     index: int = 0
+    since: float = 0.0
     timer: asyncio.TimerHandle | None = None
     tries: int = 0
     sent: deque[float] = field(default_factory=lambda: deque(maxlen=PER_SECOND))
@@ -194,6 +195,7 @@ class MulticastHellos:
             if port.index != index:
                 port.put_off()
                 port.index = index
+                port.since = self._now()
             if not index:
                 self._table.lose(port.device)
         self._by_index = {port.index: port for port in self._ports.values() if port.index}
@@ -315,7 +317,10 @@ class MulticastHellos:
             self._greet(port)
 
     def _tell(self) -> None:
-        facts = HelloFacts(self._names[2], self._table.neighbours(), self._deaf)
+        # Whoever is at the other end says hello within a period, unless nobody is there.
+        long_ago = self._now() - self._period
+        settled = tuple(port.device for port in self._ports.values() if port.index and port.since <= long_ago)
+        facts = HelloFacts(self._names[2], self._table.neighbours(), self._deaf, settled)
         if facts != self._told:
             self._told = facts
             if self._wake is not None:

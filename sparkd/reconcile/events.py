@@ -44,7 +44,8 @@ class EventLog:
         """Told when it changes in more than its counts: seconds, shards and ports that go by are no news."""
         self.at(decision.intent, decision.phase)
         if decision.phase == "starting":
-            gist = " ".join(f"{rank.condition}/{rank.stage}" for rank in decision.ranks)
+            # The stage of the first rank that is not ready; what follows the comma is how far it has come in it.
+            gist = _NUMBER.sub("#", decision.summary.partition(", ")[0])
         else:
             gist = _NUMBER.sub("#", decision.summary)
         news = (decision.intent.epoch, decision.phase, gist)
@@ -54,7 +55,8 @@ class EventLog:
 
     def findings(self, found: tuple[Finding, ...]) -> None:
         """Each finding is told when it appears and when it is gone."""
-        now = {(f.id, f.node, f.subject): f for f in found}
+        # What time or sparkd itself puts right is in the summary while it is waited for, and no news of its own.
+        now = {(f.id, f.node, f.subject): f for f in found if f.severity != "repair"}
         for key, finding in now.items():
             if key not in self._findings:
                 self.add("finding", f"{finding.id}: {finding.sentence}. Fix: {finding.fix}", logging.WARNING)

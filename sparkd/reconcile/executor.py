@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -97,7 +97,7 @@ class Executor:
                 return ""
             case ApplyFabric(changes):
                 if not announced:
-                    self._events.add("action", f"fabric: {', '.join(describe(change) for change in changes)}")
+                    self._events.add("action", f"fabric: {describe(changes)}")
                 await self._links.apply(changes)
                 return "network"
             case StartRank(attempt, hcas):
@@ -148,14 +148,19 @@ class Executor:
             raise DoorError(f"sparkd-rank@{attempt.epoch}.service could not be started: {error}") from None
 
 
-def describe(change: FabricChange) -> str:
+def describe(changes: Sequence[FabricChange]) -> str:
+    """In one line; the twelve sysctls of four ports are one item for each port."""
+    return ", ".join(dict.fromkeys(_describe(change) for change in changes))
+
+
+def _describe(change: FabricChange) -> str:
     match change:
         case SetUp(device):
             return f"{device} up"
         case SetDown(device):
             return f"{device} down"
-        case SetSysctl(device, name, value):
-            return f"{device} {name}={value}"
+        case SetSysctl(device, _, _):
+            return f"{device} sysctls"
         case SetMtu(device, mtu):
             return f"{device} mtu {mtu}"
         case AddAddress(device, address, _):

@@ -66,7 +66,7 @@ def hears(node: str, cabling: Cabling = CABLING) -> HelloFacts:
         for far in cabling.far(Socket(node, port.cage)):
             remote = next(p.device for p in PORTS if (p.cage, p.domain) == (far.cage, port.domain))
             found.append(Neighbour(port.device, far.node, f"id-{far.node}", remote, "test"))
-    return HelloFacts(f"id-{node}", tuple(found))
+    return HelloFacts(f"id-{node}", tuple(found), settled=tuple(port.device for port in PORTS))
 
 
 DEFAULTS = {"arp_ignore": "0", "arp_announce": "0", "rp_filter": "1"}

@@ -115,6 +115,21 @@ def test_a_port_with_carrier_on_which_nobody_is_heard() -> None:
     assert told == "carrier, but nobody is heard on enP2p1s0f0np0, while its twin reaches spark2 port 1 (enp1s0f1np1)"
 
 
+def test_a_port_that_has_only_just_come_up_is_given_time() -> None:
+    own = hears("spark1")
+    young = replace(own, neighbours=tuple(n for n in own.neighbours if "f0np0" not in n.device), settled=())
+    s = cabled(by_order(NODES), hello=young)
+    assert found(s) == [("cable-unheard", "port 0")]
+    answer = accept(s, "start", "x")
+    assert isinstance(answer, Accepted), "a start does not have to be asked for twice"
+    waiting = decide(replace(s, intent=answer.intent))
+    assert waiting.actions == ()
+    assert any("has only just come up" in wait for wait in waiting.waits)
+    heard = decide(replace(s, intent=answer.intent, hello=own))
+    assert (heard.intent.epoch, heard.intent.want) == (answer.intent.epoch + 1, "up")
+    assert cabling.parse(heard.intent.cables) == by_order(NODES)
+
+
 def test_twins_that_reach_different_nodes() -> None:
     own = hears("spark1")
     split = tuple(
@@ -170,7 +185,7 @@ def test_a_stale_plan_is_not_started_and_the_conductor_makes_a_new_one_for_the_c
         peers=tuple(peer(n, up, neighbours=hears(n, turned).neighbours) for n in ("spark1", "spark3")),
     )
     assert decide(worker).intent == up
-    assert any("the plan is for" in wait for wait in decide(worker).waits)
+    assert any("spark1 is to plan for the cables that are there" in wait for wait in decide(worker).waits)
 
 
 def test_a_plan_is_not_changed_once_a_rank_has_been_tried() -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import count
 from typing import Any, cast
 
 from ring_mesh import FABRIC_DEVICES
 from sparkd import wire
+from sparkd.api.problems import problem
 from sparkd.core.actions import FabricChange
 from sparkd.core.intent import Request
-from sparkd.core.model import Attempt, Intent, RankUnit
+from sparkd.core.model import Attempt, FabricMemory, Intent, RankUnit
 from sparkd.core.snapshot import Policy
 from sparkd.ports import DoorError
 from sparkd.reconcile.events import EventLog
@@ -20,16 +22,18 @@ from sparkd.reconcile.executor import Executor, State
 from sparkd.reconcile.loop import Forwarded, Loop, Refusal, Site
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.status import Identity
-from tests.core.builders import NODES, PLAN
+from tests.core.builders import CLUSTER, NODES, PLAN
 from tests.fakes import (
     FakeClock,
     FakeDisk,
+    FakeHellos,
     FakeHost,
     FakeLinks,
     FakeMesh,
     FakeNotifier,
     FakeRankFiles,
     FakeRoce,
+    FakeRoom,
     FakeStore,
     FakeUnits,
 )
@@ -78,6 +82,10 @@ class _Store(FakeStore):
     async def save_attempt(self, attempt: Attempt) -> None:
         await self._doom.act()
         await super().save_attempt(attempt)
+
+    async def save_memory(self, memory: FabricMemory) -> None:
+        await self._doom.act()
+        await super().save_memory(memory)
 
 
 class _Units(FakeUnits):
@@ -140,6 +148,8 @@ class Machine:
         self.links = _Links(self.doom, "enP7s7", *sorted(FABRIC_DEVICES))
         self.links.set_up("enP7s7", True)
         self.links.add_foreign_address("enP7s7", f"{PLAN.cluster.node(name).address}/24")
+        # It goes on saying hello while the daemon is away: the real one is forgotten only after some seconds.
+        self.hello = FakeHellos(cluster.room, self.links, name)
         self.host = FakeHost()
         self.roce = FakeRoce()
         self.files = _Files(self.doom)
@@ -179,7 +189,7 @@ class Machine:
     def build(self) -> Loop:
         """A daemon's Loop as after its process has started: it has read the disk, and nothing else."""
         store = _Store(self.disk, self.doom)
-        state = State(store.load_intent(), store.load_attempt())
+        state = State(store.load_intent(), store.load_attempt(), store.load_memory())
         self.events = EventLog(self.name, self._cluster.clock)
         executor = Executor(
             state,
@@ -192,11 +202,11 @@ class Machine:
             environment=lambda epoch, hcas: {"SPARKD_EPOCH": str(epoch), "NCCL_IB_HCA": ",".join(hcas)},
         )
         identity = Identity(f"{self.name}-{next(_instances)}", "probe", "127.0.0.1:8888")
-        site = Site(self.name, PLAN, self._cluster.policy, {"cluster": "same"}, identity, self._cluster.tick)
+        site = Site(self.name, CLUSTER, self._cluster.policy, {"cluster": "same"}, identity, self._cluster.tick)
         self.daemon = Loop(
             site,
             state,
-            observer=Observer(self.units, self.links, self.roce, self.host),
+            observer=Observer(self.units, self.links, self.roce, self.host, self.hello),
             executor=executor,
             peers=self.peers,
             clock=self._cluster.clock,
@@ -240,6 +250,7 @@ class Cluster:
         self.tick = tick
         self.clock = FakeClock()
         self.mesh = FakeMesh(self.clock, *NODES)
+        self.room = FakeRoom()
         self.machines = {name: Machine(name, self) for name in NODES}
         self.slow_engine = False
         for cable in PLAN.cables:
@@ -247,8 +258,9 @@ class Cluster:
                 one, other = link.ends
                 self[one.node].links.plug(one.device, self[other.node].links, other.device)
         for name, machine in self.machines.items():
-            for door in (machine.units, machine.links, machine.peers):
+            for door in (machine.units, machine.links, machine.peers, machine.hello):
                 door.subscribe(machine.wake)
+            machine.links.subscribe(lambda _: self.room.news())
             machine.units.subscribe(lambda _: self.engine())
             self.mesh.handlers[name] = self._handler(machine)
             self.mesh.silence(name)
@@ -268,7 +280,11 @@ class Cluster:
 
     def all_in(self, phase: str, epoch: int | None = None) -> bool:
         return all(
-            machine.phase == phase and (epoch is None or machine.loop.state.intent.epoch == epoch) for machine in self
+            machine.phase == phase
+            # A ring that is down can be started once its cables have been heard.
+            and (phase != "down" or machine.loop.ring().cables)
+            and (epoch is None or machine.loop.state.intent.epoch == epoch)
+            for machine in self
         )
 
     async def reach(self, phase: str, epoch: int | None = None) -> None:
@@ -329,7 +345,8 @@ class Cluster:
             try:
                 made = await machine.loop.conduct(cast(Request, body["request"]), str(body["by"]))
             except Refusal as refusal:
-                return 409, {"code": refusal.code, "detail": refusal.sentence}
+                told = problem(refusal.code, refusal.sentence, refusal.findings)
+                return told.status_code, json.loads(told.body)
             return 202, wire.encode(made)
 
         return answer

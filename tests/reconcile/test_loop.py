@@ -14,7 +14,7 @@ from sparkd.core.snapshot import Policy
 from sparkd.ports import DoorError
 from sparkd.reconcile.loop import Forwarded, Refusal
 from sparkd.wire import Operation
-from tests.core.builders import NOW
+from tests.core.builders import CABLES, NOW
 from tests.core.builders import report as peer_report
 from tests.reconcile.cluster import Cluster, Machine, cluster
 from tests.reconcile.running import in_loop, turns, until
@@ -39,6 +39,7 @@ async def alone(ring: Cluster) -> Machine:
     hear(machine)
     await machine.loop.cycle()
     await turns()
+    await machine.loop.cycle()  # the ports are up now, and what they are cabled to is heard
     return machine
 
 
@@ -64,9 +65,9 @@ async def test_a_finished_cycle_feeds_the_watchdog_and_is_counted() -> None:
     async with cluster(boot=False) as ring:
         machine = await alone(ring)
         fed = machine.notifier.fed
-        assert (fed, machine.loop.cycles) == (1, 1)
+        assert fed == machine.loop.cycles > 0
         await machine.loop.cycle()
-        assert (machine.notifier.fed, machine.loop.cycles) == (2, 2)
+        assert machine.notifier.fed == machine.loop.cycles == fed + 1
 
 
 @pytest.mark.parametrize("door", ["host", "store"])
@@ -311,17 +312,17 @@ async def test_actions_without_effect_do_not_make_it_spin() -> None:
         machine.links.inert = True
         machine.links.set_up("enp1s0f0np0", False)
         machine.loop.wake("network")
-        before = len(machine.links.applied)
+        before, fed = len(machine.links.applied), machine.notifier.fed
         await machine.loop.cycle()
         assert 1 < len(machine.links.applied) - before <= 8
-        assert machine.notifier.fed == 2
+        assert machine.notifier.fed == fed + 1
 
 
 @in_loop
 async def test_an_action_that_fails_ends_the_cycle_and_is_told() -> None:
     async with cluster(boot=False) as ring:
         machine = await alone(ring)
-        hear(machine, Intent(9, "up", "operator", "start asked for", NOW))
+        hear(machine, Intent(9, "up", "operator", "start asked for", NOW, cables=CABLES))
         machine.disk.full = True
         await machine.loop.cycle()
         assert machine.loop.state.intent == DOWN
@@ -349,6 +350,8 @@ async def test_a_repair_that_goes_on_failing_is_told_once() -> None:
             ("error", "netlink has not answered for 11 s"),
         ]
         machine.doom.refuses = ""
+        await machine.loop.cycle()
+        machine.loop.wake("hello")
         await machine.loop.cycle()
         assert machine.loop.ring().findings == ()
 

@@ -6,9 +6,10 @@ import asyncio
 
 import pytest
 
-from sparkd.core.model import HostFacts, LinkFact, NetworkFacts, RoceFact, Unknown
+from sparkd.core.model import HelloFacts, HostFacts, LinkFact, NetworkFacts, RoceFact, Unknown
 from sparkd.reconcile.observer import SOURCES, Observer
-from tests.fakes import FakeHost, FakeLinks, FakeRoce, FakeUnits
+from tests.fakes import FakeHellos, FakeHost, FakeLinks, FakeRoce, FakeRoom, FakeUnits
+from tests.fakes.links import DEFAULT_SETTINGS
 from tests.reconcile.running import in_loop, turns
 
 HCA = RoceFact("rocep1s0f0", "ACTIVE", "enp1s0f0np0")
@@ -32,10 +33,12 @@ class Doors:
         self.links = FakeLinks("enp1s0f0np0")
         self.roce = FakeRoce()
         self.host = host or FakeHost()
-        self.observer = Observer(self.units, self.links, self.roce, self.host)
+        self.hello = FakeHellos(FakeRoom(), self.links, "spark1")
+        self.observer = Observer(self.units, self.links, self.roce, self.host, self.hello)
 
     def break_all(self, sentence: str) -> None:
-        self.units.broken = self.links.broken = self.roce.broken = self.host.broken = sentence
+        for door in (self.units, self.links, self.roce, self.host, self.hello):
+            door.broken = sentence
 
     async def change_all(self) -> None:
         """Something happens at each source."""
@@ -43,11 +46,12 @@ class Doors:
         self.links.set_up("enp1s0f0np0", True)
         self.roce.devices[HCA.hca] = HCA
         self.host.use_memory(1024)
+        self.hello.switch_ipv6("enp1s0f0np0", False)
 
     @property
     def known(self) -> dict[str, object]:
         o = self.observer
-        return {"units": o.units, "network": o.network, "roce": o.roce, "host": o.host}
+        return {"units": o.units, "network": o.network, "roce": o.roce, "host": o.host, "hello": o.hello}
 
     @property
     def network(self) -> NetworkFacts:
@@ -66,9 +70,12 @@ async def test_the_first_look_asks_every_source() -> None:
     await doors.observer.refresh()
     assert doors.known == {
         "units": (),
-        "network": NetworkFacts((LinkFact("enp1s0f0np0", False, False, 1500, "02:00:00:00:00:01", 1),)),
+        "network": NetworkFacts(
+            (LinkFact("enp1s0f0np0", False, False, 1500, "02:00:00:00:00:01", 1, DEFAULT_SETTINGS),)
+        ),
         "roce": (),
         "host": doors.host.facts,
+        "hello": HelloFacts(doors.hello.node_id),
     }
 
 
@@ -122,7 +129,7 @@ async def test_a_source_that_fails_is_unknown_with_its_reason_and_is_asked_again
     assert not any(isinstance(fact, Unknown) for fact in doors.known.values())
 
 
-@pytest.mark.parametrize("broken", ["units", "links", "roce", "host"])
+@pytest.mark.parametrize("broken", ["units", "links", "roce", "host", "hello"])
 def test_one_failure_leaves_the_other_answers(broken: str) -> None:
     @in_loop
     async def look() -> None:

@@ -1,7 +1,7 @@
 """The environment of a rank, as systemd and NCCL read it."""
 
 import re
-from typing import Any
+from ipaddress import IPv4Interface
 
 import pytest
 from hypothesis import given
@@ -9,14 +9,17 @@ from hypothesis import strategies as st
 
 from ring_mesh import (
     PORTS,
+    Cabling,
+    Cluster,
     ClusterError,
+    adopt,
     engine_environment,
     parse_cluster,
     plan,
     planned_environment,
     rank_environment,
 )
-from tests.ring_mesh.samples import lab, tables
+from tests.ring_mesh.samples import addresses, lab, rings, wired
 
 HCAS = [port.hca for port in PORTS]
 
@@ -151,18 +154,48 @@ def test_an_unknown_node_is_an_error() -> None:
         rank_environment(planned, "spark9", 1, engine="probe", group_key="c0ffee")
 
 
-@given(tables(), st.integers(1, 10**9))
-def test_no_value_needs_quoting_and_both_ends_of_a_rail_agree(table: dict[str, Any], epoch: int) -> None:
-    planned = plan(parse_cluster(table))
+@given(rings(), st.integers(1, 10**9))
+def test_no_value_needs_quoting_and_both_ends_of_a_rail_agree(ring: tuple[Cluster, Cabling], epoch: int) -> None:
+    planned = plan(*ring)
 
     rails = set()
     for node in planned.cluster.nodes:
+        hcas = [end.hca for end in planned.ends_of(node.name)]
         environment = rank_environment(planned, node.name, epoch, engine="probe", group_key="c0ffee")
-        environment |= engine_environment(planned, node.name, hcas=HCAS, gid_indices=[3] * 4)
+        environment |= engine_environment(planned, node.name, hcas=hcas, gid_indices=[3] * len(hcas))
         assert all(re.fullmatch(r"[A-Za-z0-9.:,=^_-]+", value) for value in environment.values())
         assert planned_environment(planned, node.name).items() <= environment.items()
+        assert environment["SPARKD_WORLD_SIZE"] == str(len(environment["SPARKD_NODES"].split(",")))
         for rail in environment["SPARKD_RAILS"].split(","):
             _, local, peer, remote = rail.split(":")
             rails.add((node.rank, local, int(peer), remote))
-    assert len(rails) == 12
+    assert len(rails) == 2 * len(planned.links)
     assert rails == {(peer, remote, rank, local) for rank, local, peer, remote in rails}
+
+
+def test_between_two_nodes_only_the_cabled_devices_are_used() -> None:
+    planned = plan(parse_cluster(lab(2)), wired("spark1.1-spark2.0"))
+
+    assert planned_environment(planned, "spark1")["NCCL_IB_HCA"] == "=rocep1s0f1,roceP2p1s0f1"
+    assert planned_environment(planned, "spark2")["NCCL_IB_HCA"] == "=rocep1s0f0,roceP2p1s0f0"
+    assert planned_environment(planned, "spark1")["SPARKD_RAILS"] == (
+        "enp1s0f1np1:10.77.0.1:1:10.77.0.2,enP2p1s0f1np1:10.77.1.1:1:10.77.1.2"
+    )
+    with pytest.raises(ValueError, match="rocep1s0f0 is not a fabric device of spark1: the plan has rocep1s0f1, roceP"):
+        engine_environment(planned, "spark1", hcas=HCAS)
+
+
+def test_nothing_restricts_nccl_to_a_ring_before_a_ring_of_four_is_supported() -> None:
+    three, four = (planned_environment(plan(parse_cluster(lab(nodes))), "spark1") for nodes in (3, 4))
+
+    assert four.keys() == three.keys()
+    assert not {"NCCL_ALGO", "NCCL_SKIP_TREE_CONNECT", "NCCL_SWITCHLESS_RING_ONLY"} & four.keys()
+
+
+def test_the_prefix_length_is_that_of_the_plan() -> None:
+    cluster = parse_cluster(lab())
+    found = {key: [IPv4Interface(f"{one.ip}/29")] for key, (one,) in addresses(plan(cluster)).items()}
+    planned = adopt(cluster, None, found)
+
+    for node in cluster.nodes:
+        assert engine_environment(planned, node.name, hcas=HCAS)["NCCL_IB_SUBNET_PREFIX_LEN"] == "29"

@@ -2,17 +2,33 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Callable
+from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
-from ring_mesh import parse_cluster, plan, plan_as_json, planned_environment, render
+from ring_mesh import (
+    Cabling,
+    Cluster,
+    PlanError,
+    adopt,
+    by_order,
+    parse_cluster,
+    plan,
+    plan_as_json,
+    plan_from_json,
+    planned_environment,
+    render,
+)
 from ring_mesh.__main__ import main
-from tests.ring_mesh.samples import LAB, lab, tables
+from tests.ring_mesh.samples import LAB, addresses, lab, rings, wired
 
 
 def test_the_text_has_every_cable_link_end_route_and_variable() -> None:
@@ -49,12 +65,86 @@ def test_the_text_fits_on_100_columns_with_long_addresses() -> None:
     assert max(widths) <= 100
 
 
-@given(tables())
-def test_any_plan_can_be_shown(table: dict[str, Any]) -> None:
-    planned = plan(parse_cluster(table))
+def test_the_picture_of_two_nodes_has_the_ports_that_are_cabled_and_no_routes() -> None:
+    text = render(plan(parse_cluster(lab(2)), wired("spark1.1-spark2.1 spark1.0-spark2.0")))
+
+    assert (
+        "Cables\n"
+        "  spark1 [port 0]======== cable 0 ========[port 0] spark2\n"
+        "  spark1 [port 1]======== cable 1 ========[port 1] spark2\n\n"
+    ) in text
+    assert "Routes: none; each node has a cable to every fabric address\n" in text
+
+
+def test_the_picture_of_many_nodes_follows_the_cables() -> None:
+    cluster = parse_cluster(lab(12))
+    order = [f"spark{number}" for number in (1, 3, 2, 4, 5, 6, 7, 8, 9, 10, 12, 11)]
+
+    lines = render(plan(cluster, by_order(order))).splitlines()
+
+    assert lines[2:5] + lines[13:15] == [
+        "Cables: port 0 of each node to port 1 of the next",
+        "   spark1 [port 0]======== cable  0 ========[port 1] spark3",
+        "   spark3 [port 0]======== cable  1 ========[port 1] spark2",
+        "  spark12 [port 0]======== cable 10 ========[port 1] spark11",
+        "  spark11 [port 0]======== cable 11 ========[port 1] spark1",
+    ]
+    assert "  no path from spark7 to 9 nodes, which it has no cable to" in lines
+
+
+def test_a_ring_of_four_says_what_it_cannot_reach() -> None:
+    planned = plan(parse_cluster(lab(4)), by_order(["spark1", "spark2", "spark4", "spark3"]))
+
+    assert "  no path from spark2 to spark3, which it has no cable to\n" in render(planned)
+    data: Any = plan_as_json(planned)
+    assert data["order"] == ["spark1", "spark2", "spark4", "spark3"]
+    assert data["unreachable"]["spark1"] == ["spark4"]
+
+
+@given(rings(st.integers(2, 6)))
+def test_any_plan_can_be_shown_and_read_back(ring: tuple[Cluster, Cabling]) -> None:
+    planned = plan(*ring)
 
     assert render(planned).endswith("\n")
-    assert json.loads(json.dumps(plan_as_json(planned))) == plan_as_json(planned)
+    data = json.loads(json.dumps(plan_as_json(planned)))
+    assert data == plan_as_json(planned)
+    assert plan_from_json(data) == planned
+
+
+def test_an_adopted_plan_is_read_back_with_what_later_versions_add() -> None:
+    cluster = parse_cluster(lab())
+    found = {key: [IPv4Interface(f"{one.ip + 65536}/29")] for key, (one,) in addresses(plan(cluster)).items()}
+    planned = adopt(cluster, None, found)
+
+    data: Any = plan_as_json(planned)
+    data["later"] = data["cluster"]["later"] = data["cluster"]["nodes"][0]["later"] = data["cables"][0]["later"] = 1
+
+    assert plan_from_json(data) == planned
+
+
+def set_rank(data: Any) -> None:
+    data["cluster"]["nodes"][0]["rank"] = 7
+
+
+@pytest.mark.parametrize(
+    ("spoil", "text"),
+    [
+        (lambda data: data.clear(), "plan: found KeyError: 'cluster', expected the data of a plan"),
+        (lambda data: data.update(ends=[]), "spark1 enp1s0f0np0: found no address"),
+        (lambda data: data["cables"].pop(), "spark1 port 1: found no cable"),
+        (lambda data: data["ends"][0].update(address="10.0.0"), "plan: found AddressValueError"),
+        (lambda data: data["ends"].append(None), "plan: found TypeError"),
+        (lambda data: data["cables"][0]["to"].update(cage="1"), "plan: found TypeError: cage '1' is not a number"),
+        (lambda data: data["cables"][0]["to"].update(cage=2), "spark2 port 2: found a cable to spark1 port 0"),
+        (set_rank, "cluster.node[0].rank: found 7"),
+    ],
+)
+def test_what_is_no_plan_is_not_read(spoil: Callable[[Any], object], text: str) -> None:
+    data: Any = plan_as_json(plan(parse_cluster(lab())))
+    spoil(data)
+
+    with pytest.raises(PlanError, match=re.escape(text)):
+        plan_from_json(data)
 
 
 def test_the_json_has_the_documented_keys_and_the_plan_in_them() -> None:
@@ -127,6 +217,37 @@ def test_the_command_prints_the_plan_of_a_whole_sparkd_toml(tmp_path: Path) -> N
     assert as_text.stdout.startswith(render(plan(parse_cluster(lab()))))
     assert "--json" in as_text.stdout.splitlines()[-1]
     assert json.loads(as_json.stdout) == plan_as_json(plan(parse_cluster(lab())))
+
+
+def test_the_command_plans_the_cables_in_the_given_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(LAB)
+
+    assert main(["plan", str(file), "--order", "spark2,spark1,spark3", "--json"]) == 0
+    turned = plan(parse_cluster(lab()), by_order(["spark2", "spark1", "spark3"]))
+    assert json.loads(capsys.readouterr().out) == plan_as_json(turned)
+    assert turned.order == ("spark1", "spark3", "spark2")
+
+
+@pytest.mark.parametrize("order", ["", "spark1,spark2", "spark1,spark2,spark4", "spark1,spark2,spark3,spark3"])
+def test_an_order_that_is_not_of_all_nodes_is_refused(
+    order: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(LAB)
+
+    assert main(["plan", str(file), "--order", order]) == 2
+    assert capsys.readouterr().err == (
+        f'{file}: --order: found "{order}", expected each of spark1, spark2, spark3 once, with commas\n'
+    )
+
+
+def test_a_plan_of_64_nodes_takes_less_than_100_ms() -> None:
+    result = run("bench")
+
+    measured = re.fullmatch(r"plan 64 nodes: (\d+\.\d) ms\n", result.stdout)
+    assert measured is not None, result
+    assert 0 < float(measured[1]) < 100
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ring_mesh import Collision, free_range, overlaps, planned_subnets
+from ring_mesh import Collision, collisions, free_range, overlaps, planned_subnets
 from tests.ring_mesh.samples import base_ranges
 
 BASE = IPv4Network("10.77.0.0/21")
@@ -43,6 +43,22 @@ def test_a_network_collides_with_the_planned_subnets_that_it_shares_addresses_wi
 def test_a_range_without_room_is_an_error() -> None:
     with pytest.raises(ValueError, match="no room"):
         overlaps(IPv4Network("10.77.0.0/22"), [])
+    with pytest.raises(ValueError, match="no room"):
+        overlaps(BASE, [], subnets=9)
+
+
+def test_only_the_subnets_that_the_cluster_takes_can_collide() -> None:
+    other = [(IPv4Network("10.77.4.0/22"), "eno1")]
+
+    for subnets, hits in ((2, []), (4, []), (5, [4]), (6, [4, 5]), (8, [4, 5, 6, 7])):
+        found = overlaps(BASE, other, subnets)
+        assert [str(collision.subnet) for collision in found] == [f"10.77.{index}.0/24" for index in hits]
+
+
+def test_adopted_subnets_collide_wherever_they_are() -> None:
+    subnet, other = IPv4Network("192.168.9.4/30"), IPv4Network("192.168.9.0/29")
+
+    assert collisions([BASE, subnet], [(other, "eno1")]) == (Collision(subnet, other, "eno1"),)
 
 
 @given(base_ranges(), st.lists(networks(), max_size=5))
@@ -55,16 +71,16 @@ def test_no_collision_is_missed_or_invented(base: IPv4Network, others: list[IPv4
             assert ((subnet, other) in found) == (shares and other.prefixlen > 1)
 
 
-@given(st.lists(networks(), max_size=8))
-def test_a_proposed_range_is_private_and_free(taken: list[IPv4Network]) -> None:
-    free = free_range(taken)
+@given(st.lists(networks(), max_size=8), st.sampled_from([2, 4, 6, 8, 128]))
+def test_a_proposed_range_is_private_and_free(taken: list[IPv4Network], subnets: int) -> None:
+    free = free_range(taken, subnets)
 
     if free is None:
         assert any(network.prefixlen <= 8 for network in taken if network.prefixlen > 1)
         return
-    assert free.prefixlen == 21
+    assert free.prefixlen == {2: 23, 4: 22, 6: 21, 8: 21, 128: 17}[subnets]
     assert free.is_private
-    assert overlaps(free, [(network, "taken") for network in taken]) == ()
+    assert collisions([free], [(network, "taken") for network in taken]) == ()
 
 
 def test_the_proposal_is_the_usual_range_or_the_next_one_and_none_when_all_is_taken() -> None:
@@ -76,4 +92,5 @@ def test_the_proposal_is_the_usual_range_or_the_next_one_and_none_when_all_is_ta
     assert free_range([IPv4Network("10.64.0.0/10"), IPv4Network("10.128.0.0/9"), *everything[1:]]) == IPv4Network(
         "10.0.0.0/21"
     )
+    assert free_range([IPv4Network("10.77.2.0/30")], 128) == IPv4Network("10.77.128.0/17")
     assert free_range(everything) is None

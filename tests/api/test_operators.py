@@ -1,0 +1,230 @@
+"""Every route of the operators' API: its status codes, and bodies that are the types of sparkd.wire and no others."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ring_mesh
+from sparkd import __version__, wire
+from sparkd.core.snapshot import Policy
+from tests.api.serving import PROBLEM, api
+from tests.core.builders import NODES, PLAN
+from tests.reconcile.cluster import Cluster, cluster
+from tests.reconcile.running import in_loop
+
+TYPES = {"/v1/ring": wire.RingStatus, "/v1/events": wire.Events, "/v1/host": wire.HostStatus}
+EVERY_GET = ["/v1/ring", "/v1/host", "/v1/plan", "/v1/events", "/v1/operations/1", "/livez", "/readyz", "/metrics"]
+OPERATIONS = {
+    ("post", "/v1/ring/start"),
+    ("post", "/v1/ring/stop"),
+    ("post", "/v1/ring/clear"),
+    *(("get", path.replace("/1", "/{epoch}")) for path in EVERY_GET),
+}
+
+
+def exactly(kind: type[Any], data: Any) -> Any:
+    """The value of the type, which must have no other fields than the type."""
+    value = wire.decode(kind, data)
+    assert wire.encode(value) == data
+    return value
+
+
+async def down(ring: Cluster) -> None:
+    await ring.reach("down")
+    await ring.quiet()
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_answers_are_what_the_loop_knows(node: str, tmp_path: Path) -> None:
+    @in_loop
+    async def get() -> None:
+        async with cluster() as ring:
+            await ring.up()
+            await ring.quiet()
+            loop = ring[node].loop
+            known = {"/v1/ring": loop.ring, "/v1/events": lambda: loop.events.since(0, 100), "/v1/host": loop.host}
+            async with api(loop, tmp_path) as served:
+                for path, kind in TYPES.items():
+                    answer = await served.get(path)
+                    assert answer.status == 200
+                    assert exactly(kind, answer.json) == known[path]()
+
+    get()
+
+
+@in_loop
+async def test_a_ready_ring_is_complete(tmp_path: Path) -> None:
+    async with cluster() as ring:
+        await ring.up()
+        await ring.quiet()
+        async with api(ring["spark2"].loop, tmp_path) as served:
+            status = exactly(wire.RingStatus, (await served.get("/v1/ring")).json)
+            assert (status.phase, status.want, status.epoch, status.waits) == ("ready", "up", 1, ())
+            assert (status.node, status.conductor, status.version) == ("spark2", "spark1", __version__)
+            assert [(rank.rank, rank.node, rank.state, rank.stage) for rank in status.ranks] == [
+                (rank, node, "ready", "ready") for rank, node in enumerate(NODES)
+            ]
+            assert [rank.unit for rank in status.ranks] == ["sparkd-rank@1.service"] * 3
+            assert [(peer.node, peer.epoch, peer.error) for peer in status.peers] == [
+                ("spark1", 1, ""),
+                ("spark3", 1, ""),
+            ]
+            assert [len(fabric.ends or ()) for fabric in status.fabric] == [4, 4, 4]
+
+
+@in_loop
+async def test_progress_of_a_rank(tmp_path: Path) -> None:
+    async with cluster() as ring:
+        await down(ring)
+        ring.slow_engine = True
+        await ring.ask("start")
+        await ring.reach("starting")
+        ring.conductor.units.status(1, "load 3/9 shards")
+        await ring.quiet()
+        async with api(ring["spark3"].loop, tmp_path) as served:
+            status = exactly(wire.RingStatus, (await served.get("/v1/ring")).json)
+            first = status.ranks[0]
+            assert (first.state, first.stage, first.progress, first.text) == (
+                "starting",
+                "load",
+                wire.Progress(3, 9),
+                "shards",
+            )
+
+
+@in_loop
+async def test_the_plan(tmp_path: Path) -> None:
+    async with cluster() as ring:
+        await down(ring)
+        async with api(ring.conductor.loop, tmp_path) as served:
+            assert (await served.get("/v1/plan")).json == ring_mesh.plan_as_json(PLAN)
+
+
+@in_loop
+async def test_a_host_that_cannot_tell_says_null_and_why(tmp_path: Path) -> None:
+    async with cluster() as ring:
+        await down(ring)
+        machine = ring.conductor
+        machine.host.broken = machine.roce.broken = machine.links.broken = "no answer"
+        for source in ("host", "roce", "network"):
+            machine.loop.wake(source)
+        await ring.quiet()
+        async with api(machine.loop, tmp_path) as served:
+            status = exactly(wire.HostStatus, (await served.get("/v1/host")).json)
+            assert (status.host, status.roce, status.links) == (None, None, None)
+            assert status.unknown == ("no answer",) * 3
+
+
+@in_loop
+async def test_events_by_page(tmp_path: Path) -> None:
+    async with cluster() as ring:
+        await ring.up()
+        await ring.quiet()
+        async with api(ring.conductor.loop, tmp_path) as served:
+            everything = exactly(wire.Events, (await served.get("/v1/events")).json)
+            assert len(everything.events) > 3
+            rest = exactly(wire.Events, (await served.get("/v1/events?after=2&limit=500")).json)
+            assert rest.events == everything.events[2:]
+            newest = exactly(wire.Events, (await served.get("/v1/events?limit=1")).json)
+            assert newest.events == everything.events[-1:]
+            assert newest.last == everything.last == everything.events[-1].id
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_start_and_stop_from_any_node_can_be_followed(node: str, tmp_path: Path) -> None:
+    @in_loop
+    async def change() -> None:
+        async with cluster() as ring:
+            await down(ring)
+            async with api(ring[node].loop, tmp_path) as served:
+                for epoch, (path, want, phase) in enumerate(
+                    [("/v1/ring/start", "up", "ready"), ("/v1/ring/stop", "down", "down")], 1
+                ):
+                    answer = await served.post(path)
+                    assert answer.status == 202
+                    made = exactly(wire.Operation, answer.json)
+                    assert (made.operation, made.epoch, made.want) == (f"/v1/operations/{epoch}", epoch, want)
+                    assert answer.headers["location"] == made.operation
+                    await ring.reach(phase)
+                    followed = exactly(wire.OperationStatus, (await served.get(made.operation)).json)
+                    assert (followed.epoch, followed.want, followed.state) == (epoch, want, "done")
+                past = exactly(wire.OperationStatus, (await served.get("/v1/operations/1")).json)
+                assert past.state == "superseded"
+                assert ring.conductor.disk.intent is not None
+                assert ring.conductor.disk.intent.by == f"operator over the Unix socket on {node}"
+
+    change()
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"null", b'{"later": true}', b"no JSON \xff"])
+def test_a_change_takes_no_body_and_ignores_one(body: bytes, tmp_path: Path) -> None:
+    @in_loop
+    async def change() -> None:
+        async with cluster() as ring:
+            await down(ring)
+            async with api(ring.conductor.loop, tmp_path) as served:
+                assert (await served.post("/v1/ring/clear", body=body)).status == 202
+
+    change()
+
+
+@in_loop
+async def test_readyz_is_for_load_balancers(tmp_path: Path) -> None:
+    async with cluster() as ring:
+        await down(ring)
+        loop = ring["spark2"].loop
+        async with api(loop, tmp_path) as served:
+            assert (await served.get("/livez")).body == b"ok\n"
+            before = await served.get("/readyz")
+            assert (before.status, before.body.decode()) == (503, loop.ring().summary + "\n")
+            await ring.up()
+            ready = await served.get("/readyz")
+            assert (ready.status, ready.body) == (200, b"epoch 1 is ready: all 3 ranks serve\n")
+            ring.clock.advance(20)
+            degraded = await served.get("/readyz")
+            assert (loop.ring().phase, degraded.status) == ("degraded", 200)
+
+
+@in_loop
+async def test_every_path_is_in_openapi_with_types_that_exist(tmp_path: Path) -> None:
+    async with cluster() as ring:
+        await down(ring)
+        async with api(ring.conductor.loop, tmp_path) as served:
+            document = (await served.get("/openapi.json")).json
+            found = {(method, path) for path, methods in document["paths"].items() for method in methods}
+            assert found == OPERATIONS
+            for kind in (wire.RingStatus, wire.Operation, wire.OperationStatus, wire.Events, wire.HostStatus):
+                schema = document["components"]["schemas"][kind.__name__]
+                assert set(schema["properties"]) == {field.name for field in dataclasses.fields(kind)}
+            assert "HTTPValidationError" not in document["components"]["schemas"]
+            for path, methods in document["paths"].items():
+                for operation in methods.values():
+                    check_problems(path, operation["responses"])
+
+
+def check_problems(path: str, responses: Mapping[str, Any]) -> None:
+    """All errors but /readyz's, which is for load balancers, are problems."""
+    for status, response in responses.items():
+        if int(status) >= 400 and path != "/readyz":
+            assert set(response["content"]) == {PROBLEM}, (path, status)
+            assert response["description"]
+
+
+@in_loop
+async def test_a_held_ring_is_cleared(tmp_path: Path) -> None:
+    async with cluster(Policy(backoff=0.0, restarts=0)) as ring:
+        await ring.up()
+        ring["spark3"].units.die(1, signal=11)
+        await ring.reach("held")
+        async with api(ring["spark2"].loop, tmp_path) as served:
+            status = exactly(wire.RingStatus, (await served.get("/v1/ring")).json)
+            assert [(death.node, death.signature, death.ready) for death in status.deaths] == [
+                ("spark3", "2:signal:11", True)
+            ]
+            assert (await served.post("/v1/ring/clear")).status == 202
+            await ring.reach("down")
