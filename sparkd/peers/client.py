@@ -44,8 +44,10 @@ class PeerClient:
         status, answer = self._ask("POST", "/peer/v1/intent", json.dumps(body).encode())
         try:
             data = json.loads(answer)
-        except ValueError:
-            raise PeerError(f"{self._where} answered {status} without JSON") from None
+        except (ValueError, RecursionError):
+            data = None
+        if not isinstance(data, dict):
+            raise PeerError(f"{self._where} answered {status} without a JSON object")
         return status, data
 
     def close(self) -> None:
@@ -57,46 +59,51 @@ class PeerClient:
             raise PeerError(f"{self._where} answered {status}")
         try:
             return wire.loads(Report, answer)
-        except wire.WireError as error:
+        # The last two are for JSON that is nested too deeply, and for a number too large for a float.
+        except (wire.WireError, RecursionError, OverflowError) as error:
             raise PeerError(f"{self._where} sent a report that does not fit: {error}") from None
 
     def _ask(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        kept = self._connection.sock is not None
-        try:
-            return self._once(method, path, body)
-        except (http.client.HTTPException, OSError) as error:
-            self._connection.close()
+        if self._connection.sock is not None:
             # The peer may have closed a kept connection since: its daemon restarted, or it was idle for long.
-            if kept and not isinstance(error, TimeoutError):
-                with contextlib.suppress(http.client.HTTPException, OSError):
-                    return self._once(method, path, body)
-                self._connection.close()
-            raise PeerError(f"{self._where}: {_plain(error)}") from None
+            with contextlib.suppress(_Closed):
+                return self._once(method, path, body)
+        return self._once(method, path, body)
 
     def _once(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        if self._connection.sock is None:
-            self._connection.connect()
-            sock: Any = self._connection.sock
-            sock.settimeout(ANSWER_DEADLINE)
-        headers = {"Content-Type": "application/json"} if body is not None else {}
-        self._connection.request(method, path, body, headers)
-        response = self._connection.getresponse()
-        answer = response.read(_LIMIT + 1)
+        try:
+            if self._connection.sock is None:
+                self._connection.connect()
+                sock: Any = self._connection.sock
+                sock.settimeout(ANSWER_DEADLINE)
+            headers = {"Content-Type": "application/json"} if body is not None else {}
+            self._connection.request(method, path, body, headers)
+            response = self._connection.getresponse()
+            answer = response.read(_LIMIT + 1)
+        except (http.client.HTTPException, OSError) as error:
+            self._connection.close()
+            kind = PeerError if isinstance(error, TimeoutError) else _Closed
+            raise kind(f"{self._where}: {_plain(error)}") from None
         if len(answer) > _LIMIT:
-            raise http.client.HTTPException(f"an answer above {_LIMIT} bytes")
+            self._connection.close()
+            raise PeerError(f"{self._where}: an answer above {_LIMIT} bytes")
         return response.status, answer
+
+
+class _Closed(PeerError):
+    """The connection is of no use any more; another one may be."""
 
 
 def _plain(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is refused: {error.verify_message}"
+    if isinstance(error, ConnectionResetError | BrokenPipeError | ssl.SSLEOFError):
+        # In TLS 1.3 a server judges the client's certificate after the client's handshake has ended.
+        return "it closed the connection; if it goes on doing so, it refuses this node's certificate"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed: {error.reason or error}"
     if isinstance(error, TimeoutError):
         return "no answer in time"
-    if isinstance(error, http.client.RemoteDisconnected | ConnectionResetError):
-        # In TLS 1.3 a server judges the client's certificate after the client's handshake has ended.
-        return "it closed the connection; if it goes on doing so, it refuses this node's certificate"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror[0].lower() + error.strerror[1:]
     return str(error) or type(error).__name__

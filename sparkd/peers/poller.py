@@ -116,9 +116,7 @@ class Poller:
                 call = peer.poll.pull if own is None else functools.partial(peer.poll.exchange, own)
                 report = await asyncio.get_running_loop().run_in_executor(peer.poll_thread, call)
             except PeerError as error:
-                if peer.error != str(error):
-                    peer.error = str(error)
-                    self._wake()
+                self._fail(peer, str(error))
             else:
                 self._accept(peer, report)
             try:
@@ -127,10 +125,14 @@ class Poller:
             except TimeoutError:
                 pass
 
+    def _fail(self, peer: _Peer, sentence: str) -> None:
+        if peer.error != sentence:
+            peer.error = sentence
+            self._wake()
+
     def _accept(self, peer: _Peer, report: Report) -> None:
         if report.node != peer.name:
-            peer.error = f"the daemon at its address says that it is {report.node}"
-            self._wake()
+            self._fail(peer, f"the daemon at its address says that it is {report.node}")
             return
         known = peer.report
         peer.answered = time.monotonic()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
 import re
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from sparkd.api.app import operator_app
@@ -26,7 +28,23 @@ PROBLEM = "application/problem+json"
 Where = Path | int
 """A Unix socket, or a port of 127.0.0.1."""
 
-_document: dict[str, Any] = {}  # OpenAPI's, which takes long to make and is the same for every daemon
+
+class _Current:
+    """The Loop of the daemon that is served now."""
+
+    loop: Loop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loop, name)
+
+
+_current = _Current()
+
+
+@functools.cache
+def _application() -> FastAPI:
+    """Made once, since that takes longer than most tests."""
+    return operator_app(cast(Loop, _current))
 
 
 @dataclass(frozen=True)
@@ -156,7 +174,6 @@ class Api:
 
     unix: Path
     tcp: int
-    openapi: Mapping[str, Any]
 
     async def get(self, path: str, where: Where | None = None, **more: Any) -> Answer:
         return await self.call("GET", path, where, **more)
@@ -166,7 +183,7 @@ class Api:
 
     async def call(self, method: str, path: str, where: Where | None = None, **more: Any) -> Answer:
         answer = await ask(self.unix if where is None else where, method, path, **more)
-        for template, operations in self.openapi["paths"].items():
+        for template, operations in _application().openapi()["paths"].items():
             pattern = re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template))
             if re.fullmatch(pattern, path.partition("?")[0]) and method.isupper() and method.lower() in operations:
                 self._check(answer, operations[method.lower()]["responses"])
@@ -182,15 +199,13 @@ class Api:
 @contextlib.asynccontextmanager
 async def api(loop: Loop, folder: Path, token: str | None = TOKEN) -> AsyncIterator[Api]:
     """The operators' two listeners, put together as the daemon does."""
-    app = operator_app(loop)
-    limited = BodyLimit(app)
+    _current.loop = loop
+    limited = BodyLimit(_application())
     path = folder / f"{loop.site.node}.sock"
     tcp = tcp_socket("127.0.0.1", 0)
     port = tcp.getsockname()[1]
     async with listening(Listener(limited, unix_socket(path, 0o660)), Listener(TokenGuard(limited, token), tcp)):
-        if not _document:
-            _document.update(app.openapi())
-        yield Api(path, port, _document)
+        yield Api(path, port)
 
 
 @contextlib.asynccontextmanager

@@ -155,6 +155,7 @@ class Machine:
         self.files = _Files(self.doom)
         self.notifier = FakeNotifier()
         self.events = EventLog(name, cluster.clock)
+        self.peers: Any = cluster.mesh[name]
         self.deaf = False
         self.daemon: Loop | None = None
         self._cluster = cluster
@@ -164,10 +165,6 @@ class Machine:
     def loop(self) -> Loop:
         assert self.daemon is not None, f"no daemon runs on {self.name}"
         return self.daemon
-
-    @property
-    def peers(self) -> Any:
-        return self._cluster.mesh[self.name]
 
     @property
     def phase(self) -> str:
@@ -225,7 +222,7 @@ class Machine:
     async def _live(self, loop: Loop) -> None:
         try:
             await loop.cycle()
-            self.peers.poll()
+            self._cluster.mesh[self.name].poll()
             await loop.run()
         except Crash:
             self._gone()

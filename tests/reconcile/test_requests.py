@@ -1,0 +1,160 @@
+"""What an operator's request is answered, and what has happened by then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from sparkd.core.intent import Request
+from sparkd.core.snapshot import Policy
+from sparkd.reconcile.loop import Forwarded, Refusal
+from sparkd.wire import Operation
+from tests.core.builders import NOW
+from tests.reconcile.alone import alone, published
+from tests.reconcile.cluster import cluster
+from tests.reconcile.running import in_loop
+
+
+@in_loop
+async def test_a_start_is_on_the_disk_and_told_to_the_peers_before_its_answer() -> None:
+    async with cluster(boot=False) as ring:
+        machine = await alone(ring)
+        answer = await machine.loop.request("start", "operator")
+        assert answer == Operation("/v1/operations/4", 4, "up", machine.loop.ring().summary)
+        intent = machine.disk.intent
+        assert intent is not None
+        assert (intent.epoch, intent.want, intent.by, intent.at) == (4, "up", "operator", NOW)
+        assert published(machine).intent == intent
+        assert machine.loop.ring().epoch == 4
+
+
+@in_loop
+async def test_a_start_that_is_already_so_makes_no_new_epoch() -> None:
+    async with cluster() as ring:
+        await ring.up()
+        answer = await ring.ask("start")
+        assert answer == Operation(
+            "/v1/operations/1", 1, "up", "already so since epoch 1: epoch 1 is ready: all 3 ranks serve"
+        )
+        assert ring.conductor.loop.operation(1) is not None
+        assert ring.conductor.loop.state.intent.epoch == 1
+
+
+@in_loop
+async def test_a_refused_start_changes_nothing_and_is_told() -> None:
+    async with cluster(boot=False) as ring:
+        machine = await alone(ring)
+        machine.links.unplug("enp1s0f0np0")
+        machine.loop.wake("network")
+        before = machine.disk.intent
+        with pytest.raises(Refusal) as caught:
+            await machine.loop.request("start", "operator")
+        assert caught.value.code == "start-refused"
+        assert [finding.id for finding in caught.value.findings] == ["cable-missing"]
+        assert machine.disk.intent == before
+        last = machine.events.since(0, 500).events[-1]
+        assert last.kind == "intent"
+        assert last.text == f"start by operator refused: {caught.value.sentence}"
+
+
+@pytest.mark.parametrize("request_", ["start", "stop", "clear"])
+def test_a_request_that_cannot_be_saved_is_refused_and_changes_nothing(request_: Request) -> None:
+    @in_loop
+    async def ask() -> None:
+        async with cluster(Policy(backoff=0.0, restarts=0)) as ring:
+            if request_ == "stop":
+                await ring.up()
+            elif request_ == "clear":
+                await ring.up()
+                ring["spark3"].units.die(1, signal=11)
+                await ring.reach("held")
+            else:
+                await ring.reach("down")
+            await ring.quiet()
+            machine = ring.conductor
+            before = machine.disk.intent, machine.loop.state.intent, published(machine)
+            events = machine.events.since(0, 500).last
+            machine.disk.full = True
+            with pytest.raises(Refusal) as caught:
+                await machine.loop.request(request_, "operator")
+            assert caught.value.code == "not-saved"
+            assert caught.value.sentence == (
+                "the request could not be saved: /var/lib/sparkd/intent.json cannot be saved: No space left on device"
+            )
+            await ring.quiet()
+            assert (machine.disk.intent, machine.loop.state.intent, published(machine)) == before
+            told = machine.events.since(events, 500).events
+            assert [(event.kind, event.text) for event in told] == [
+                ("error", f"{request_} by operator could not be saved: {caught.value.sentence.partition(': ')[2]}")
+            ]
+
+    ask()
+
+
+@in_loop
+async def test_what_follows_from_a_request_is_told_under_its_epoch() -> None:
+    async with cluster() as ring:
+        await ring.up()
+        await ring.ask("stop")
+        told = [event for event in ring.conductor.events.since(0, 500).events if event.epoch == 2]
+        assert told[0].kind == "intent"
+        assert told[0].text == "epoch 2: down, by operator on spark1: stop asked for"
+        assert (told[1].kind, told[1].phase) == ("summary", "stopping")
+
+
+@in_loop
+async def test_only_the_conductor_issues_epochs() -> None:
+    async with cluster() as ring:
+        await ring.reach("down")
+        with pytest.raises(Refusal) as caught:
+            await ring["spark2"].loop.conduct("start", "operator")
+        assert (caught.value.code, caught.value.sentence) == (
+            "not-conductor",
+            "spark2 is not the conductor, spark1 is",
+        )
+
+
+@in_loop
+async def test_the_conductors_answer_is_relayed_as_it_is() -> None:
+    async with cluster() as ring:
+        await ring.reach("down")
+        asked: list[Mapping[str, object]] = []
+
+        async def answer(body: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
+            asked.append(body)
+            return 418, {"code": "teapot"}
+
+        ring.mesh.handlers["spark1"] = answer
+        assert await ring.ask("clear", "spark3") == Forwarded(418, {"code": "teapot"})
+        assert asked == [{"request": "clear", "by": "operator on spark3"}]
+
+
+@in_loop
+async def test_operations_run_are_done_fail_or_are_superseded() -> None:
+    async with cluster(Policy(backoff=0.0, restarts=0)) as ring:
+        loop = ring.conductor.loop
+        await ring.reach("down")
+        ring.slow_engine = True
+        await ring.ask("start")
+        states = {}
+        for phase in ("starting", "ready"):
+            await ring.reach(phase)
+            for node in ring:
+                found = node.loop.operation(1)
+                assert found is not None
+                states[phase, node.name] = found.state
+            ring.slow_engine = False
+            ring.engine()
+        assert {state for (phase, _), state in states.items() if phase == "starting"} == {"running"}
+        assert {state for (phase, _), state in states.items() if phase == "ready"} == {"done"}
+        ring["spark3"].units.die(1, signal=11)
+        await ring.reach("held")
+        superseded, failed = loop.operation(1), loop.operation(2)
+        assert superseded is not None
+        assert superseded.state == "superseded"
+        assert superseded.summary.startswith("epoch 2 is in force: held after epoch 2")
+        assert failed is not None
+        assert (failed.state, failed.want) == ("failed", "down")
+        assert loop.operation(3) is None
+        assert loop.operation(0) is None
