@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class KernelFacts:
-    """`release` as uname shows it. `kho_default`: whether this kernel was built to start kexec handover by itself.
+    """`release` as uname shows it. `kho` is the last kho= of the kernel's command line, None without one.
+
+    `kho_default`: whether this kernel was built to start kexec handover by itself.
 
     `module` is the version of the loaded NVIDIA kernel module ("" when none is loaded), `library` that of the installed
     user-space library ("" when none is found). `reboot_packages` are those that asked for the reboot.
     """
 
     release: str
-    cmdline: str = ""
+    kho: str | None = None
     kho_default: bool | None = None
     module: str = ""
     library: str = ""
@@ -44,13 +46,14 @@ class PciFunction:
 class PciFacts:
     """`gb10`: the GPU of a DGX Spark is on the bus, driver or not. `nvidia`: any NVIDIA GPU is.
 
-    `hotplug`: /etc/nvidia/cx7-hotplug-enabled exists, by which functions without a cable are taken off the bus.
+    `hotplug`: /etc/nvidia/cx7-hotplug-enabled exists, by which functions without a cable are taken off the bus; None
+    when this user may not look.
     """
 
     functions: tuple[PciFunction, ...] = ()
     gb10: bool = False
     nvidia: bool = False
-    hotplug: bool = False
+    hotplug: bool | None = False
 
 
 @dataclass(frozen=True)

@@ -47,20 +47,18 @@ def version(release: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
-def kho_switched(cmdline: str) -> bool | None:
-    """What the command line says of KHO, None for nothing. The kernel takes the last word, by its first letters."""
-    words = [word.partition("=")[2] for word in cmdline.split() if word.startswith("kho=")]
-    return None if not words else _OFF.match(words[-1]) is None
-
-
 def kho_runs(kernel: KernelFacts) -> bool | None:
     """Whether the kernel has set scratch memory aside for KHO at boot; None when its release has no version."""
     number = version(kernel.release)
     if number is None:
         return None
-    switched = kho_switched(kernel.cmdline)
-    # Before 7.0 NVIDIA's kernels did not start it. A configuration that cannot be read counts as theirs, which does.
-    return number >= (7, 0) and (switched if switched is not None else kernel.kho_default is not False)
+    if number < (7, 0):
+        return False
+    if kernel.kho is not None:
+        # The kernel reads a switch by its first letters.
+        return _OFF.match(kernel.kho) is None
+    # NVIDIA's kernels start it by themselves, so one whose configuration cannot be read counts as such.
+    return kernel.kho_default is not False
 
 
 def check_kho(seen: Seen) -> Outcome:
@@ -73,7 +71,7 @@ def check_kho(seen: Seen) -> Outcome:
     elif (runs := kho_runs(kernel)) is None:
         doubts.append(f"kernel release {kernel.release!r} has no version")
     elif runs:
-        word = "kho=on" if kho_switched(kernel.cmdline) else "no kho=off"
+        word = "no kho=off" if kernel.kho is None else f"kho={kernel.kho}"
         observed.append(f"kernel {kernel.release} with {word} on its command line")
     if memory is None:
         doubts.append(seen.hardware.why("memory"))

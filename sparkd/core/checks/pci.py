@@ -15,8 +15,10 @@ WIDTH = 4
 FUNCTIONS = ("0000:01:00.0", "0000:01:00.1", "0002:01:00.0", "0002:01:00.1")
 
 
-def functions_missing(node: str, observed: str, *, hotplug: bool) -> Finding:
-    if hotplug:
+def functions_missing(node: str, observed: str, *, hotplug: bool | None) -> Finding:
+    if hotplug is None:
+        cause = f"whether {HOTPLUG_MARKER} exists (then a neighbour's reboot takes functions off) cannot be told"
+    elif hotplug:
         cause = (
             f"{HOTPLUG_MARKER} exists: a neighbour's reboot takes functions off the bus. "
             "That file is your choice (it saves 17-20 W) and sparkd leaves it alone"

@@ -1,0 +1,76 @@
+"""GID tables of RDMA devices: at which index each one's IPv4 RoCE v2 GID is."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+
+from sparkd.core.hardware import GidFact
+from sparkd.host import tree
+from sparkd.host.worker import Worker
+
+
+class SysfsGids:
+    """Looks at port 1 of every device. A host without RDMA has no such directory, which is an answer: ()."""
+
+    def __init__(self, root: Path = Path("/"), deadline: float = 2.0) -> None:
+        self._directory = root / "sys/class/infiniband"
+        self._worker = Worker("GID tables", deadline)
+
+    async def observe(self, wanted: Mapping[str, str] | None = None) -> tuple[GidFact, ...]:
+        """`wanted`: the address to find by network device, e.g. {"enp1s0f0np0": "10.77.0.1"}; any address without."""
+        return await self._worker.call(lambda: self._read(wanted or {}))
+
+    def close(self) -> None:
+        self._worker.close()
+
+    def _read(self, wanted: Mapping[str, str]) -> tuple[GidFact, ...]:
+        return tuple(scan(self._directory / name, wanted) for name in tree.names(self._directory))
+
+
+def scan(device: Path, wanted: Mapping[str, str]) -> GidFact:
+    """Reads up to the entry that is looked for and not beyond: a table has up to 1024 of them, nearly all empty, and
+    with holes, since an address that goes leaves its slot empty. Empty slots read as the zero GID; asked for their type
+    or device they answer EINVAL.
+    """
+    port = device / "ports/1"
+    netdev = _netdev(device)
+    others: list[str] = []
+    link_local = unsure = False
+    for slot in sorted(int(name) for name in tree.names(port / "gids") if name.isdigit()):
+        gid = _parse(tree.attribute(port / f"gids/{slot}"))
+        if gid is None:
+            continue
+        owner = tree.attribute(port / f"gid_attrs/ndevs/{slot}")
+        netdev = netdev or owner
+        # A VLAN's GIDs are in its parent's table; they are not the rail's.
+        if gid.is_link_local and owner in {netdev, ""}:
+            link_local = True
+        if gid.ipv4_mapped is None or owner not in {netdev, ""}:
+            continue
+        kind = tree.attribute(port / f"gid_attrs/types/{slot}")
+        address = str(gid.ipv4_mapped)
+        sought = wanted.get(netdev, "")
+        if not kind or not owner:
+            # It may have been emptied since its GID was read.
+            unsure = unsure or _parse(tree.attribute(port / f"gids/{slot}")) == gid
+        elif kind == "RoCE v2" and sought in {"", address}:
+            return GidFact(device.name, netdev, slot, address, sought, tuple(others), link_local)
+        elif kind == "RoCE v2":
+            others.append(address)
+    return GidFact(device.name, netdev, None, "", wanted.get(netdev, ""), tuple(others), link_local, unsure)
+
+
+def _netdev(device: Path) -> str:
+    """A PCI function lists it below `device`. Soft-RoCE has no `device`; its `parent` has the name."""
+    return next(iter(tree.names(device / "device/net")), "") or tree.attribute(device / "parent")
+
+
+def _parse(text: str) -> ipaddress.IPv6Address | None:
+    """The GID as an address; None for the zero GID of an empty slot."""
+    try:
+        gid = ipaddress.IPv6Address(text)
+    except ValueError:
+        return None
+    return None if gid.is_unspecified else gid

@@ -1,0 +1,70 @@
+"""All doors to the host's hardware at once, each under its own deadline: one that is stuck hides no other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sparkd.core.hardware import HardwareFacts
+from sparkd.host.gids import SysfsGids
+from sparkd.host.kernel import KernelFiles
+from sparkd.host.meminfo import MemoryFiles
+from sparkd.host.owners import NetworkOwners
+from sparkd.host.pci import PciBus
+from sparkd.host.rankhost import RankHost
+from sparkd.host.supervisors import Supervisors
+from sparkd.ports import DoorError
+
+
+class Hardware:
+    """`ports` are the ring's own TCP ports; `root` stands for / in tests; `deadline` is in seconds, for each door."""
+
+    def __init__(self, ports: Sequence[int], root: Path = Path("/"), deadline: float = 2.0) -> None:
+        self._kernel = KernelFiles(root, deadline)
+        self._pci = PciBus(root, deadline)
+        self._memory = MemoryFiles(root, deadline)
+        self._gids = SysfsGids(root, deadline)
+        self._owners = NetworkOwners(root, deadline)
+        self._rank = RankHost(root, deadline)
+        self._supervisors = Supervisors(ports, root, deadline)
+
+    async def observe(self, rank_pid: int = 0, addresses: Mapping[str, str] | None = None) -> HardwareFacts:
+        """Never raises DoorError: a source that does not answer is None in the facts, with its sentence.
+
+        `rank_pid`: main process of this host's running rank, 0 without one. `addresses`: the planned address by fabric
+        device, without prefix length, so that the GID is found that belongs to it.
+        """
+        unknown: dict[str, str] = {}
+
+        async def ask(source: str, answer: Awaitable[Any]) -> Any:
+            try:
+                return await answer
+            except DoorError as error:
+                unknown[source] = str(error)
+                return None
+
+        sources: dict[str, Awaitable[Any]] = {
+            "kernel": self._kernel.observe(),
+            "pci": self._pci.observe(),
+            "memory": self._memory.observe(),
+            "gids": self._gids.observe(addresses),
+            "owners": self._owners.observe(),
+            "rank": self._rank.observe(rank_pid),
+            "supervisors": self._supervisors.observe(),
+        }
+        answers = await asyncio.gather(*(ask(source, answer) for source, answer in sources.items()))
+        return HardwareFacts(**dict(zip(sources, answers, strict=True)), unknown=unknown)
+
+    def close(self) -> None:
+        for door in (
+            self._kernel,
+            self._pci,
+            self._memory,
+            self._gids,
+            self._owners,
+            self._rank,
+            self._supervisors,
+        ):
+            door.close()
