@@ -11,6 +11,7 @@ from typing import Any
 from ring_mesh import Cluster, plan_as_json
 from sparkd import wire
 from sparkd.core import intent as intents
+from sparkd.core.cabling import plan_of
 from sparkd.core.decide import Decision, decide
 from sparkd.core.model import Finding, Report, Unknown
 from sparkd.core.snapshot import Policy, Snapshot
@@ -210,6 +211,7 @@ class Loop:
 
     async def release(self, released: bool, by: str) -> None:
         """Take the fabric ports of this host from sparkd, or give them back. Raises Refusal."""
+        self.ring()  # not before the first cycle
         async with self._turn:
             snapshot = self._snapshot()
             free = not isinstance(snapshot.units, Unknown) and not any(unit.alive for unit in snapshot.units)
@@ -243,7 +245,9 @@ class Loop:
         return status.host(self._now()[0], self.report())
 
     def plan(self) -> dict[str, Any]:
-        return dict(plan_as_json(self._now()[0].plan))
+        """Of the cables that are planned for or heard; before the first cycle, of those last planned for."""
+        plan = self._now()[0].plan if self._last is not None else plan_of(self.site.cluster, self.state.intent.cables)
+        return dict(plan_as_json(plan))
 
     def operation(self, epoch: int) -> wire.OperationStatus | None:
         return status.operation(epoch, *self._now())

@@ -12,10 +12,11 @@ import pytest
 import ring_mesh
 from sparkd import __version__, wire
 from sparkd.core.snapshot import Policy
+from sparkd.reconcile.loop import Refusal
 from tests.api.serving import PROBLEM, api
 from tests.core.builders import NODES, PLAN
 from tests.reconcile.cluster import Cluster, cluster
-from tests.reconcile.running import in_loop
+from tests.reconcile.running import in_loop, until
 
 TYPES = {"/v1/ring": wire.RingStatus, "/v1/events": wire.Events, "/v1/host": wire.HostStatus}
 EVERY_GET = ["/v1/ring", "/v1/host", "/v1/plan", "/v1/events", "/v1/operations/1", "/livez", "/readyz", "/metrics"]
@@ -23,6 +24,8 @@ OPERATIONS = {
     ("post", "/v1/ring/start"),
     ("post", "/v1/ring/stop"),
     ("post", "/v1/ring/clear"),
+    ("post", "/v1/host/fabric/down"),
+    ("post", "/v1/host/fabric/up"),
     *(("get", path.replace("/1", "/{epoch}")) for path in EVERY_GET),
 }
 
@@ -213,6 +216,33 @@ def check_problems(path: str, responses: Mapping[str, Any]) -> None:
         if int(status) >= 400 and path != "/readyz":
             assert set(response["content"]) == {PROBLEM}, (path, status)
             assert response["description"]
+
+
+@in_loop
+async def test_fabric_ports_are_released_only_while_the_ring_is_down(tmp_path: Path) -> None:
+    async with cluster() as ring:
+        await ring.up()
+        machine = ring["spark2"]
+        async with api(machine.loop, tmp_path) as served:
+            refused = await served.post("/v1/host/fabric/down")
+            assert (refused.status, refused.json["code"]) == (409, "fabric-in-use")
+            await ring.ask("stop")
+            await ring.reach("down")
+            before = machine.disk.memory
+            assert before is not None and before.before
+            assert (await served.post("/v1/host/fabric/down")).status == 202
+            await until(lambda: machine.disk.memory is not None and machine.disk.memory.before == ())
+            now = await machine.links.observe()
+            for port in before.before:
+                link = now.link(port.device)
+                assert link is not None
+                assert (link.up, link.mtu, link.settings) == (port.up, port.mtu, port.settings)
+            with pytest.raises(Refusal) as refusal:
+                await ring.ask("start")
+            assert "fabric-released" in {finding.id for finding in refusal.value.findings}
+            assert (await served.post("/v1/host/fabric/up")).status == 202
+            await ring.reach("down")
+            await ring.up()
 
 
 @in_loop

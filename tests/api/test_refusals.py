@@ -15,7 +15,8 @@ from tests.api.test_operators import EVERY_GET
 from tests.reconcile.cluster import Cluster, cluster
 from tests.reconcile.running import in_loop, until
 
-CHANGES = ["/v1/ring/start", "/v1/ring/stop", "/v1/ring/clear"]
+RING = ["/v1/ring/start", "/v1/ring/stop", "/v1/ring/clear"]
+CHANGES = [*RING, "/v1/host/fabric/down", "/v1/host/fabric/up"]
 
 
 async def down(ring: Cluster) -> None:
@@ -94,7 +95,7 @@ async def test_a_worker_without_its_conductor_cannot_change_anything(tmp_path: P
         await down(ring)
         ring.mesh.silence("spark1")
         async with api(ring["spark2"].loop, tmp_path) as served:
-            for path in CHANGES:
+            for path in RING:
                 answer = await served.post(path)
                 assert (answer.status, answer.problem["code"]) == (503, "conductor-unreachable")
                 assert answer.problem["detail"] == "only spark1 issues epochs, and spark1 does not answer"
