@@ -15,7 +15,8 @@ from tests.lab.shell import LabError, environment, locked, run, tail
 
 # The daemon's dependencies are here and not installed later: the hosts have no way out to a mirror.
 PACKAGES: tuple[str, ...] = (
-    "systemd-sysv", "dbus", "polkitd", "iproute2", "iputils-ping", "procps", "kmod", "curl", "ca-certificates",
+    "systemd-sysv", "dbus", "polkitd", "iproute2", "iputils-ping", "nftables", "procps", "kmod", "curl",
+    "ca-certificates",
     "python3", "python3-gi", "gir1.2-glib-2.0", "python3-pydbus", "python3-pyroute2", "python3-fastapi",
     "python3-uvicorn", "python3-pydantic", "python3-systemd", "python3-cryptography", "python3-prometheus-client",
 )  # fmt: skip

@@ -13,13 +13,17 @@ from types import FrameType
 
 from tests.lab import hosts
 from tests.lab.control import Lab
-from tests.lab.layout import DOMAINS, MANAGEMENT_DEVICE, NODES, OUTSIDE, links
+from tests.lab.layout import ALL_NODES, DOMAINS, MANAGEMENT_DEVICE, NODES, OUTSIDE
 from tests.lab.shell import LabError, environment
 
-EPILOG = f"""Nodes are {", ".join(NODES)}; exec also knows "{OUTSIDE}", a stranger on the management network.
+EPILOG = f"""Nodes are {", ".join(NODES)} (with --nodes 4 also {ALL_NODES[-1]}); exec also knows "{OUTSIDE}", a
+stranger on the management network with fabric ports of its own.
 A node that reboots (`lab exec spark2 -- systemctl reboot`) comes back by itself; one that powers off stays off.
 SPARKD_LAB_DIR is where a lab lives (a second directory is a second lab), SPARKD_LAB_CACHE where the base image is
 kept, SPARKD_LAB_INSTALL=1 lets `up` install what the machine lacks."""
+
+RECABLE = """A cable is spark1.p0-spark2.p1, or, of one PCI domain alone, spark1.p0.0002-spark2.p1.0002. An end may
+be of "outside", a machine that is no member. "usual" is a ring from each port 0 to the next node's port 1."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -27,7 +31,10 @@ def parser() -> argparse.ArgumentParser:
         prog="lab", description=__doc__, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    up = commands.add_parser("up", help="boot three nodes, install the package, start sparkd")
+    up = commands.add_parser("up", help="boot the nodes, install the package, start sparkd")
+    up.add_argument(
+        "--nodes", type=int, choices=[2, 3, 4], help="how many (default: 3); two share one cable of ports 0"
+    )
     up.add_argument("--engine", choices=["probe"], default="probe", help="what the ring runs (default: probe)")
     up.add_argument("--deb", type=Path, help="the package (default: the newest build/deb/sparkd_*.deb)")
     up.add_argument("--bare", action="store_true", help="stop after the boot, with nothing installed")
@@ -35,13 +42,28 @@ def parser() -> argparse.ArgumentParser:
     status = commands.add_parser("status", help="say what is up")
     status.add_argument("--json", action="store_true")
     execute = commands.add_parser("exec", help="run a command on a node: exec NODE -- COMMAND...")
-    execute.add_argument("node", choices=[*NODES, OUTSIDE])
+    execute.add_argument("node", choices=[*ALL_NODES, OUTSIDE])
     execute.add_argument("argv", nargs=argparse.REMAINDER, metavar="-- COMMAND...")
     for name, what in (("cable", "plug the cable of a cage in again"), ("unplug", "pull the cable of a cage")):
         command = commands.add_parser(name, help=what)
-        command.add_argument("node", choices=NODES)
+        command.add_argument("node", choices=ALL_NODES)
         command.add_argument("port", type=int, choices=[0, 1])
         command.add_argument("--domain", choices=DOMAINS, help="only this PCI domain's link (default: both)")
+    recable = commands.add_parser("recable", help="replace all cables", description=RECABLE)
+    recable.add_argument("cables", help="CABLE,CABLE... or usual")
+    flap = commands.add_parser("flap", help="take the light from the cable of a cage for a moment")
+    rate = commands.add_parser("rate", help="limit each link of the cable of a cage, in both directions")
+    for command in (flap, rate):
+        command.add_argument("node", choices=ALL_NODES)
+        command.add_argument("port", type=int, choices=[0, 1])
+        command.add_argument("--domain", choices=DOMAINS, help="only this PCI domain's link (default: both)")
+    flap.add_argument("--ms", type=int, default=100, help="how long (default: 100)")
+    rate.add_argument("mbit", type=int, help="Mbit/s; 0: no limit")
+    firewall = commands.add_parser(
+        "firewall", help="let a node drop new TCP to ports above 20000 on the management network"
+    )
+    firewall.add_argument("node", choices=ALL_NODES)
+    firewall.add_argument("state", choices=["on", "off"])
     for name, what in (
         ("power-cut", "take a node's power"),
         ("power-on", "give a node power and wait for its boot"),
@@ -49,12 +71,12 @@ def parser() -> argparse.ArgumentParser:
         ("mgmt-cut", f"pull a node's management cable ({MANAGEMENT_DEVICE})"),
         ("mgmt-restore", "plug it in again"),
     ):
-        commands.add_parser(name, help=what).add_argument("node", choices=NODES)
+        commands.add_parser(name, help=what).add_argument("node", choices=ALL_NODES)
     logs = commands.add_parser("logs", help="journal of sparkd on a node; further words go to journalctl")
-    logs.add_argument("node", choices=NODES)
+    logs.add_argument("node", choices=ALL_NODES)
     logs.add_argument("argv", nargs=argparse.REMAINDER, metavar="[-- OPTIONS...]")
     supervise = commands.add_parser("supervise")
-    supervise.add_argument("node", choices=NODES)
+    supervise.add_argument("node", choices=ALL_NODES)
     return top
 
 
@@ -63,7 +85,7 @@ def main(argv: list[str]) -> int:
     options = parser().parse_args(argv)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        return _dispatch(Lab(), options)
+        return _dispatch(Lab(nodes=getattr(options, "nodes", None)), options)
     except LabError as error:
         print(f"lab: {error}".replace("lab: lab:", "lab:"), file=sys.stderr)
         return 1
@@ -94,6 +116,14 @@ def _dispatch(lab: Lab, options: argparse.Namespace) -> int:
         case "cable" | "unplug":
             act = lab.cable if options.command == "cable" else lab.unplug
             act(options.node, options.port, options.domain)
+        case "recable":
+            lab.recable(None if options.cables == "usual" else options.cables.split(","))
+        case "flap":
+            lab.flap(options.node, options.port, options.ms, options.domain)
+        case "rate":
+            lab.rate(options.node, options.port, options.mbit, options.domain)
+        case "firewall":
+            lab.firewall(options.node, options.state == "on")
         case _:
             of_a_node = {
                 "power-cut": lab.power_cut,
@@ -118,7 +148,7 @@ def _up(lab: Lab, options: argparse.Namespace) -> None:
         print(f"[{time.monotonic() - begin:5.1f} s] {what}", flush=True)
 
     lab.up(deb=options.deb, bare=options.bare, engine=options.engine, say=say)
-    say(f"up; try: {sys.argv[0]} exec {NODES[0]} -- {'ip -br address' if options.bare else 'sparkctl status'}")
+    say(f"up; try: {sys.argv[0]} exec {lab.nodes[0]} -- {'ip -br address' if options.bare else 'sparkctl status'}")
 
 
 def _become(lab: Lab, node: str, argv: list[str]) -> None:
@@ -139,12 +169,17 @@ def _status(lab: Lab, *, as_json: bool) -> None:
     assert isinstance(nodes, dict)
     for node, state in nodes.items():
         print(f"  {node}: " + ", ".join(f"{key} {value}" for key, value in state.items() if value))
-    unplugged, cut = facts["unplugged"], facts["management_cut"]
+    cables, unplugged, rates = facts["cables"], facts["unplugged"], facts["rates"]
+    assert isinstance(cables, list)
     assert isinstance(unplugged, list)
-    assert isinstance(cut, list)
-    for link in links():
-        if link.key in unplugged:
-            ends = " - ".join(f"{end.node} port {end.port}" for end in link.ends)
-            print(f"  unplugged: {ends}, domain {link.a.domain}")
-    for node in cut:
-        print(f"  management cable pulled: {node}")
+    assert isinstance(rates, dict)
+    for cable in cables:
+        print(
+            f"  {cable}{' unplugged' if cable in unplugged else ''}"
+            + (f" {rates[cable]} Mbit/s" if cable in rates else "")
+        )
+    for what, key in (("management cable pulled", "management_cut"), ("firewall", "firewalled")):
+        named = facts[key]
+        assert isinstance(named, list)
+        for node in named:
+            print(f"  {what}: {node}")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.lab import cgroups, wires
 from tests.lab.base import INIT_PATH
-from tests.lab.layout import NODES, Places, address
+from tests.lab.layout import Places, address
 from tests.lab.shell import (
     LabError,
     Process,
@@ -45,8 +45,8 @@ LimitMEMLOCK=8M
 """
 
 
-def prepare(places: Places, node: str, base: Path) -> None:
-    """Mount the host's root (the base with a layer of its own above) and give it a name."""
+def prepare(places: Places, node: str, base: Path, nodes: Sequence[str]) -> None:
+    """Mount the host's root (the base with a layer of its own above) and give it a name. It knows those of `nodes`."""
     directory = places.node(node)
     for name in ("upper", "work", "root"):
         (directory / name).mkdir(parents=True)
@@ -58,7 +58,7 @@ def prepare(places: Places, node: str, base: Path) -> None:
     etc = places.root(node) / "etc"
     (etc / "hostname").write_text(f"{node}\n")
     (etc / "machine-id").write_text(hashlib.md5(f"{places.id} {node}".encode()).hexdigest() + "\n")
-    names = "".join(f"{address(other)} {other}\n" for other in NODES)
+    names = "".join(f"{address(other)} {other}\n" for other in nodes)
     (etc / "hosts").write_text(f"127.0.0.1 localhost\n::1 localhost ip6-localhost\n{names}")
     drop_in = etc / "systemd/system/sparkd-rank@.service.d/lab.conf"
     drop_in.parent.mkdir(parents=True)

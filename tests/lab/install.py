@@ -1,12 +1,13 @@
-"""From three bare hosts to a cluster: the package, the certificates, the configuration, the daemon."""
+"""From bare hosts to a cluster: the package, the certificates, the configuration, the daemon."""
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.lab.layout import MANAGEMENT_DEVICE, NODES, address
 from tests.lab.shell import LabError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ACTIVE_SECONDS = 30.0
+HEARD_SECONDS = 30.0
 CLUSTER = "/root/cluster"
 
 
@@ -34,10 +36,10 @@ def check(deb: Path | None) -> Path:
     return chosen
 
 
-def cluster_toml(engine: str) -> str:
+def cluster_toml(engine: str, nodes: Sequence[str] = NODES) -> str:
     """The description `sparkctl cluster create` is given."""
     text = f'[cluster]\nname = "lab"\nbase_range = "10.77.0.0/21"\nmanagement_interface = "{MANAGEMENT_DEVICE}"\n'
-    for rank, node in enumerate(NODES):
+    for rank, node in enumerate(nodes):
         text += f'\n[[cluster.node]]\nname = "{node}"\nrank = {rank}\naddress = "{address(node)}"\n'
     return text + f'\n[engine]\nname = "{engine}"\n'
 
@@ -50,11 +52,11 @@ def everywhere(lab: Lab, package: Path, engine: str, say: Callable[[str], None])
     say(f"installing {package.name}")
     lab.each(lambda node: _install(lab, node, package))
     say("making a cluster of them")
-    first = NODES[0]
-    (lab.places.root(first) / "root/cluster.toml").write_text(cluster_toml(engine))
+    first = lab.nodes[0]
+    (lab.places.root(first) / "root/cluster.toml").write_text(cluster_toml(engine, lab.nodes))
     lab.exec(first, "sparkctl", "cluster", "create", "/root/cluster.toml", "--out", CLUSTER)
     made = lab.places.root(first) / CLUSTER.lstrip("/")
-    for node in NODES:
+    for node in lab.nodes:
         if not (made / node).is_dir():
             raise LabError(f"{first}: sparkctl cluster create: it made no {CLUSTER}/{node}")
         if node != first:
@@ -62,6 +64,8 @@ def everywhere(lab: Lab, package: Path, engine: str, say: Callable[[str], None])
             shutil.copytree(made / node, lab.places.root(node) / CLUSTER.lstrip("/") / node)
     say("starting sparkd")
     lab.each(lambda node: _configure(lab, node))
+    say("hearing the cables")
+    lab.each(lambda node: _wait_heard(lab, node))
 
 
 def _install(lab: Lab, node: str, package: Path) -> None:
@@ -85,3 +89,20 @@ def _configure(lab: Lab, node: str) -> None:
         time.sleep(0.05)
     story = lab.exec(node, "journalctl", "-u", "sparkd", "-n", "15", "-o", "cat", "--no-pager").stdout
     raise LabError(f"{node}: start sparkd: {started.stderr.strip() or f'it is {state}'}\n{story.rstrip()}")
+
+
+def _wait_heard(lab: Lab, node: str) -> None:
+    """Wait until the node knows all cables, without which a start is refused. Raises LabError with what it says."""
+    ask = ("curl", "-sS", "-f", "-m", "5", "--unix-socket", "/run/sparkd/api.sock", "http://sparkd/v1/ring")
+    end = time.monotonic() + HEARD_SECONDS
+    while True:
+        answer = lab.exec(node, *ask, check=False)
+        said: dict[str, Any] = {"cables": [], "summary": answer.stderr.strip()}
+        ring = json.loads(answer.stdout) if answer.returncode == 0 else said
+        # A package of before the hello has nothing to wait for.
+        if ring.get("cables", True):
+            return
+        if time.monotonic() > end:
+            found = [f"{each['node']}: {each['subject']}: {each['observed']}" for each in ring.get("findings", ())]
+            raise LabError(f"{node}: hear the cables: {'; '.join(found) or ring['summary']}")
+        time.sleep(0.1)

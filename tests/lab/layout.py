@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-NODES: tuple[str, ...] = ("spark1", "spark2", "spark3")
+ALL_NODES: tuple[str, ...] = ("spark1", "spark2", "spark3", "spark4")
+"""The largest lab; a lab has the first two, three or four."""
+NODES: tuple[str, ...] = ALL_NODES[:3]
+"""The nodes of a lab unless it is made with another number of them."""
 OUTSIDE = "outside"
-"""A machine on the management network that is no member of the cluster."""
-OUTSIDE_ADDRESS = "192.168.77.254"
+"""A machine that is no member of the cluster: on the management network, and with ports like a node's."""
 MANAGEMENT_DEVICE = "enP7s7"
 MANAGEMENT_PREFIX = 24
 DOMAINS: tuple[str, ...] = ("0000", "0002")
@@ -21,11 +25,12 @@ FABRIC_DEVICES: dict[tuple[int, str], str] = {
     (1, "0000"): "enp1s0f1np1",
     (1, "0002"): "enP2p1s0f1np1",
 }
+_END = re.compile(rf"(?P<node>{'|'.join((*ALL_NODES, OUTSIDE))})\.p(?P<port>[01])(\.(?P<domain>{'|'.join(DOMAINS)}))?")
 
 
 @dataclass(frozen=True, order=True)
 class End:
-    """One end of one link: a cage of a node and one of the two PCI functions behind it."""
+    """One end of one link: a cage of a machine and one of the two PCI functions behind it."""
 
     node: str
     port: int
@@ -46,32 +51,38 @@ class End:
         """A fixed, locally administered address, so that a reboot does not look like a new NIC."""
         return f"02:5a:00:0{node_number(self.node)}:0{self.port}:0{int(self.domain)}"
 
+    def __str__(self) -> str:
+        return f"{self.node}.p{self.port}.{self.domain}"
+
 
 @dataclass(frozen=True, order=True)
 class Link:
-    """One of the two layer 2 links of a cable, from a node's port 0 to the next node's port 1."""
+    """One of the two layer 2 links of a cable."""
 
     a: End
     b: End
 
     @property
     def key(self) -> str:
-        """Stable name, also the name of the bridge that stands for this part of the cable."""
-        return f"c{node_number(self.a.node)}{node_number(self.b.node)}d{int(self.a.domain)}"
+        """Name of the bridge that stands for this part of the cable."""
+        return f"{self.a.wire}{self.b.wire}"
 
     @property
     def ends(self) -> tuple[End, End]:
         return (self.a, self.b)
 
+    def __str__(self) -> str:
+        return f"{self.a}-{self.b}"
+
 
 def node_number(node: str) -> int:
-    """1, 2 or 3. Raises ValueError for anything that is no node of the lab."""
-    return NODES.index(node) + 1
+    """1 to 4, and 9 for the machine outside. Raises ValueError for any other name."""
+    return 9 if node == OUTSIDE else ALL_NODES.index(node) + 1
 
 
 def address(node: str) -> str:
-    """Management address of a node, without its prefix length."""
-    return f"192.168.77.{node_number(node)}"
+    """Management address of a machine, without its prefix length."""
+    return f"192.168.77.{254 if node == OUTSIDE else node_number(node)}"
 
 
 def management_mac(node: str) -> str:
@@ -82,26 +93,48 @@ def management_wire(node: str) -> str:
     return f"s{node_number(node)}m"
 
 
-def links() -> tuple[Link, ...]:
-    """The six links of the triangle's three cables."""
-    return tuple(
-        Link(End(node, 0, domain), End(NODES[(index + 1) % len(NODES)], 1, domain))
-        for index, node in enumerate(NODES)
-        for domain in DOMAINS
-    )
+def ends_of(node: str) -> tuple[End, ...]:
+    """The four ends that a machine has, cabled or not."""
+    return tuple(End(node, port, domain) for port in PORTS for domain in DOMAINS)
 
 
-def links_at(node: str, port: int, domain: str | None = None) -> tuple[Link, ...]:
+def links(nodes: Sequence[str] = NODES) -> tuple[Link, ...]:
+    """The usual cabling: a ring from port 0 of each node to port 1 of the next; of two nodes, one cable of ports 0."""
+    if len(nodes) == 2:
+        return parse_cables([f"{nodes[0]}.p0-{nodes[1]}.p0"])
+    following = (*nodes[1:], *nodes[:1])
+    return parse_cables(f"{node}.p0-{after}.p1" for node, after in zip(nodes, following, strict=True))
+
+
+def parse_cables(cables: Iterable[str]) -> tuple[Link, ...]:
+    """The links of cables such as spark1.p0-spark2.p1, or of half ones such as spark1.p0.0002-spark2.p1.0002.
+
+    Raises ValueError for a text that is no cable and for an end with two.
+    """
+    found: list[Link] = []
+    for cable in cables:
+        one, dash, other = cable.partition("-")
+        pair = [match for match in map(_END.fullmatch, (one, other)) if match]
+        halves = [match["domain"] for match in pair]
+        if not dash or len(pair) != 2 or (halves[0] is None) != (halves[1] is None):
+            raise ValueError(f"{cable!r} is no cable such as spark1.p0-spark2.p1 or spark1.p0.0000-spark2.p1.0002")
+        for domain in DOMAINS if halves[0] is None else ("",):
+            a, b = (End(match["node"], int(match["port"]), match["domain"] or domain) for match in pair)
+            found.append(Link(a, b))
+    ends = [end for link in found for end in link.ends]
+    twice = sorted({str(end) for end in ends if ends.count(end) > 1})
+    if twice:
+        raise ValueError(f"two cables at {', '.join(twice)}")
+    return tuple(found)
+
+
+def links_at(node: str, port: int, domain: str | None = None, among: Sequence[Link] = links()) -> tuple[Link, ...]:
     """The links of the cable in a cage: both PCI domains unless one is named."""
     return tuple(
         link
-        for link in links()
+        for link in among
         if any((e.node, e.port) == (node, port) and domain in (None, e.domain) for e in link.ends)
     )
-
-
-def ends_of(node: str) -> tuple[End, ...]:
-    return tuple(end for link in links() for end in link.ends if end.node == node)
 
 
 @dataclass(frozen=True)

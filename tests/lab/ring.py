@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.lab.control import Lab
-from tests.lab.layout import NODES
 from tests.lab.shell import LabError
 
 SOCKET = "/run/sparkd/api.sock"
@@ -56,28 +55,42 @@ class Ring:
             assert time.monotonic() < end, f"{node} after {seconds} s: {ring['summary']}"
             time.sleep(0.1)
 
-    def phase(self, phase: str, nodes: tuple[str, ...] = NODES, seconds: float = 40, above: int = 0) -> dict[str, Any]:
+    def phase(
+        self, phase: str, nodes: tuple[str, ...] | None = None, seconds: float = 40, above: int = 0
+    ) -> dict[str, Any]:
         """Waits until all `nodes` say that phase in an epoch above `above`; returns the first's ring."""
-        rings = [self.until(n, lambda r: r["phase"] == phase and r["epoch"] > above, seconds) for n in nodes]
+        asked = nodes or self.lab.nodes
+        rings = [self.until(n, lambda r: r["phase"] == phase and r["epoch"] > above, seconds) for n in asked]
         return rings[0]
 
-    def start(self, node: str = NODES[0]) -> dict[str, Any]:
+    def settled(self, seconds: float = 30) -> None:
+        """Waits until no node has anything against a start, as after a cable has been put back."""
+
+        def so(ring: dict[str, Any]) -> bool:
+            against = [f for f in ring["findings"] if f["severity"] == "refuse" and f["id"] != "held"]
+            return bool(ring["cables"]) and not against
+
+        for node in self.lab.nodes:
+            self.until(node, so, seconds)
+
+    def start(self, node: str = "spark1") -> dict[str, Any]:
         answer = self.ask(node, "POST", "/v1/ring/start")
         assert answer.status == 202, answer
         return self.phase("ready")
 
-    def stop(self, node: str = NODES[0]) -> None:
+    def stop(self, node: str = "spark1") -> None:
         answer = self.ask(node, "POST", "/v1/ring/stop")
         assert answer.status == 202, answer
         self.phase("down")
 
     def fresh(self) -> dict[str, Any]:
         """A ready ring without a history of deaths, whatever the test before has left."""
-        for node in NODES:
+        for node in self.lab.nodes:
             self.until(node, lambda ring: True, 60)
-        ring = self.get(NODES[0])
+        self.settled()
+        ring = self.get("spark1")
         if ring["phase"] == "held":
-            assert self.ask(NODES[0], "POST", "/v1/ring/clear").status == 202
+            assert self.ask("spark1", "POST", "/v1/ring/clear").status == 202
             self.phase("down")
         if ring["deaths"] or ring["phase"] not in ("ready", "down"):
             self.stop()
@@ -92,7 +105,7 @@ class Ring:
         return self.lab.exec(node, "systemctl", "show", "--value", "-p", prop, unit).stdout.strip()
 
     def pids(self, epoch: int) -> dict[str, int]:
-        return {node: int(self.show(node, f"sparkd-rank@{epoch}.service", "MainPID")) for node in NODES}
+        return {node: int(self.show(node, f"sparkd-rank@{epoch}.service", "MainPID")) for node in self.lab.nodes}
 
     def units(self, node: str) -> list[str]:
         """Loaded rank units in any state."""
