@@ -38,7 +38,7 @@ def scan(device: Path, wanted: Mapping[str, str]) -> GidFact:
     netdev = _netdev(device)
     others: list[str] = []
     link_local = unsure = False
-    for slot in sorted(int(name) for name in tree.names(port / "gids") if name.isdigit()):
+    for slot in sorted(int(name) for name in tree.names(port / "gids") if name.isdecimal()):
         gid = _parse(tree.attribute(port / f"gids/{slot}"))
         if gid is None:
             continue

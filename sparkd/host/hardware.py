@@ -43,7 +43,9 @@ class Hardware:
                 return await answer
             except DoorError as error:
                 unknown[source] = str(error)
-                return None
+            except ValueError as error:
+                unknown[source] = f"{source}: not understood: {error}"
+            return None
 
         sources: dict[str, Awaitable[Any]] = {
             "kernel": self._kernel.observe(),

@@ -37,11 +37,11 @@ class MemoryFiles:
             swap_total=fields["SwapTotal"],
             cma_total=fields.get("CmaTotal"),
             cma_free=fields.get("CmaFree"),
-            swappiness=int(swappiness) if swappiness.isdigit() else None,
+            swappiness=int(swappiness) if swappiness.isdecimal() else None,
         )
 
 
 def _field(line: str) -> tuple[str, int]:
     name, _, rest = line.partition(":")
     value = rest.split()[:1]
-    return (name, int(value[0])) if value and value[0].isdigit() else ("", 0)
+    return (name, int(value[0])) if value and value[0].isdecimal() else ("", 0)

@@ -60,7 +60,7 @@ class PciBus:
             hca=hca,
             speed=float(speed[0]) if speed else None,
             # The kernel shows 0 and 63 ("unknown") for a link that does not answer.
-            width=int(width) if width.isdigit() and 0 < int(width) <= 32 else None,
+            width=int(width) if width.isdecimal() and 0 < int(width) <= 32 else None,
             firmware=tree.attribute(self._root / f"sys/class/infiniband/{hca}/fw_ver") if hca else "",
         )
 

@@ -36,7 +36,7 @@ class Supervisors:
 
     def _read(self) -> SupervisorFacts:
         users = self._users()
-        pids = [int(name) for name in tree.names(self._proc) if name.isdigit()]
+        pids = [int(name) for name in tree.names(self._proc) if name.isdecimal()]
         sockets = [*self._listening("tcp", socket.AF_INET), *self._listening("tcp6", socket.AF_INET6)]
         holders = self._holders({inode for *_, inode in sockets}, pids) if sockets else {}
         listeners = []
@@ -100,7 +100,7 @@ class Supervisors:
 
     def _users(self) -> dict[int, str]:
         rows = (line.split(":") for line in (tree.text(self._root / "etc/passwd") or "").splitlines())
-        return {int(row[2]): row[0] for row in rows if len(row) == 7 and row[2].isdigit()}
+        return {int(row[2]): row[0] for row in rows if len(row) == 7 and row[2].isdecimal()}
 
 
 def _is_engine(arguments: Sequence[str]) -> bool:

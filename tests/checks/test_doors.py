@@ -69,6 +69,15 @@ def test_files_that_must_be_there(tmp_path: Path) -> None:
     }
 
 
+def test_a_file_that_makes_no_sense_is_no_crash(spark: Spark) -> None:
+    spark.put("proc/net/tcp", "header\n   0: 0100007F:XYZ 00000000:0000 0A 0 0 0 0 0 1\n")
+    facts = spark.facts()
+    assert facts.unknown == {
+        "supervisors": "supervisors: not understood: invalid literal for int() with base 16: 'XYZ'"
+    }
+    assert checks.run(checks.Seen("spark1", facts))[-1].verdict == "unknown"
+
+
 def test_this_machine_can_be_looked_at() -> None:
     hardware = Hardware(PORTS)
     try:

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparkd.core.checks.network_owners import writer
 from sparkd.core.hardware import Manager, OwnerFacts, Profile
@@ -292,3 +294,21 @@ def test_keyfiles(text: str, claims: list[Claim]) -> None:
 )
 def test_network_units(text: str, claims: list[Claim]) -> None:
     assert network_unit(text, DEVICES) == claims
+
+
+LINES = st.lists(
+    st.tuples(
+        st.integers(0, 8),
+        st.sampled_from(
+            ["network:", "ethernets:", f"{PORT}:", "- a", "-", "match: {name}", "x: [", "[Match]", "=", ": "]
+        )
+        | st.text(max_size=12),
+    )
+)
+
+
+@given(LINES)
+def test_no_file_is_too_odd_to_read(lines: list[tuple[int, str]]) -> None:
+    text = "\n".join(" " * indent + line for indent, line in lines)
+    for read in (netplan, keyfile, network_unit):
+        assert {claim.device for claim in read(text, DEVICES)} <= DEVICES.keys()
