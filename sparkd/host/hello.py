@@ -9,9 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import fcntl
-import socket
-import struct
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,24 +17,15 @@ from pathlib import Path
 
 from ring_mesh import PORTS
 from sparkd.core.facts import HelloFacts, Neighbour
-from sparkd.host.hello_message import MAX_BYTES, Hello, Seal
+from sparkd.host.hello_message import Hello, Seal
+from sparkd.host.hello_socket import FabricSocket
 from sparkd.host.hello_table import Table
-from sparkd.host.worker import Worker
+from sparkd.host.worker import Worker, describe
 from sparkd.ports import DoorError, Wake
 
-GROUP = "ff02::5eed"
-"""Link-local scope, no group that IANA has given away."""
-PORT = 7476
 PER_SECOND = 5
 """Hellos that a port sends at most, whatever happens."""
 _DEVICES = tuple(port.device for port in PORTS)
-_GROUP = socket.inet_pton(socket.AF_INET6, GROUP)
-_LINK_LOCAL = ("fe8", "fe9", "fea", "feb")  # fe80::/10 as the kernel's text begins
-_PACKET_INFO = struct.Struct("=16sI")  # in6_pktinfo: destination, interface index
-_INTERFACE_REQUEST = struct.Struct("=16sH22x")  # ifreq with ifr_flags
-_SIOCGIFFLAGS = 0x8913
-_IFF_RUNNING = 0x40
-_BATCH = 64  # datagrams read before the loop gets its turn
 _BREATH = 0.1  # seconds between two looks at the ports, however often the door is poked
 _TRIES = 4
 
@@ -63,14 +51,6 @@ class _Port:
             self.timer = None
 
 
-@dataclass(frozen=True)
-class _Survey:
-    """Interface index by device that can talk, and the devices that cannot hear."""
-
-    talking: dict[str, int]
-    deaf: tuple[str, ...]
-
-
 class MulticastHellos:
     """Sends a hello on each port every `period` seconds, and at once when somebody new is heard there or asks.
 
@@ -78,7 +58,8 @@ class MulticastHellos:
     at the next look, which `poke` brings forward. A neighbour with this host's own id but another boot id is a copy of
     this host's disk and no loop: its id is told with the boot id behind it.
 
-    `proc` is where /proc is; `deadline` in seconds is for one look at the ports. No capability is needed.
+    `proc` is where /proc is; `deadline` in seconds is for what can block, the socket and its groups. No capability is
+    needed.
     """
 
     def __init__(
@@ -96,16 +77,14 @@ class MulticastHellos:
         self._names = (cluster, node, node_id)
         self._seal = Seal(cluster_key)
         self._period = period
-        self._proc = proc
+        self._boot_id_file = proc / "sys/kernel/random/boot_id"
+        self._boot_id = ""
+        self._socket = FabricSocket(devices, proc)
+        self._worker = Worker("hello", deadline)
         self._ports = {device: _Port(device) for device in devices}
         self._by_index: dict[int, _Port] = {}
         self._table = Table(period * 3.2)
         self._datagrams: dict[tuple[str, bool], bytes] = {}
-        # Joining a group takes the kernel's rtnl lock, which a driver in trouble may hold for ever.
-        self._worker = Worker("hello", deadline)
-        self._socket: socket.socket | None = None
-        self._joined: set[int] = set()
-        self._boot_id = ""
         self._task: asyncio.Task[None] | None = None
         self._listening = False
         self._closed = False
@@ -142,21 +121,16 @@ class MulticastHellos:
         for port in self._ports.values():
             port.index = 0
             port.put_off()
-        if self._listening and self._socket is not None:
-            asyncio.get_running_loop().remove_reader(self._socket)
+        if self._listening and self._socket.socket is not None:
+            asyncio.get_running_loop().remove_reader(self._socket.socket)
             self._listening = False
-        self._worker.close(self._hang_up)
-
-    def _hang_up(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
+        self._worker.close(self._socket.close)
 
     def _start(self) -> None:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="hello")
 
     async def _run(self) -> None:
-        breath = min(_BREATH, self._period / 2)
         try:
             while True:
                 self._poked.clear()
@@ -164,34 +138,53 @@ class MulticastHellos:
                 for port in self._ports.values():
                     port.tries = 0
                     self._greet(port)
-                self._drain()  # what has been waiting has been heard, even if this loop is late
+                self._take_all()  # what has been waiting has been heard, even if this loop is late
                 self._table.forget(self._now())
                 self._tell()
                 self._looked.set()
-                await asyncio.sleep(breath)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._period - breath):
-                        await self._poked.wait()
+                await self._rest()
         finally:
             self._looked.set()
+
+    async def _rest(self) -> None:
+        began = self._now()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._period):
+                await self._poked.wait()
+        early = began + min(_BREATH, self._period / 2) - self._now()
+        if early > 0:
+            await asyncio.sleep(early)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
     async def _look(self) -> None:
+        failure = ""
         try:
-            survey = await self._worker.call(self._survey)
-        except DoorError as failure:
-            if str(failure) != self._failure and self._wake is not None:
+            await self._look_at_ports()
+        except DoorError as error:
+            failure = str(error)
+        except OSError as error:
+            failure = f"hello: {describe(error)}"
+        if failure != self._failure:
+            self._failure = failure
+            if self._wake is not None:
                 self._wake("hello")
-            self._failure = str(failure)
-            return
-        if self._failure and self._wake is not None:
-            self._wake("hello")
-        self._failure = ""
-        self._deaf = survey.deaf
+
+    async def _look_at_ports(self) -> None:
+        """Raises DoorError and OSError; what was known then still stands, but is not told."""
+        if not self._boot_id:
+            self._boot_id = self._boot_id_file.read_text("ascii").strip()
+        view = self._socket.look()
+        if not self._socket.prepared(view):
+            await self._worker.call(partial(self._socket.prepare, view))
+        if self._socket.socket is not None and not self._listening:
+            asyncio.get_running_loop().add_reader(self._socket.socket, self._hear)
+            self._listening = True
+        self._deaf = view.deaf
+        talking = self._socket.talking(view)
         for port in self._ports.values():
-            index = survey.talking.get(port.device, 0)
+            index = talking.get(port.device, 0)
             if port.index != index:
                 port.put_off()
                 port.index = index
@@ -199,56 +192,6 @@ class MulticastHellos:
             if not index:
                 self._table.lose(port.device)
         self._by_index = {port.index: port for port in self._ports.values() if port.index}
-        if self._socket is not None and not self._listening:
-            asyncio.get_running_loop().add_reader(self._socket, self._hear)
-            self._listening = True
-
-    # On the worker's thread.
-
-    def _survey(self) -> _Survey:
-        if not self._boot_id:
-            self._boot_id = (self._proc / "sys/kernel/random/boot_id").read_text("ascii").strip()
-        if self._socket is None:
-            self._socket = _open()
-        indices = {device: index for device in self._ports if (index := _index(device))}
-        deaf = tuple(device for device in indices if self._socket is None or not self._has_ipv6(device))
-        if self._socket is None:
-            return _Survey({}, deaf)
-        hearing = {device: index for device, index in indices.items() if device not in deaf}
-        self._join(self._socket, set(hearing.values()))
-        running = partial(_runs, self._socket)
-        return _Survey({device: index for device, index in hearing.items() if running(device)}, deaf)
-
-    def _has_ipv6(self, device: str) -> bool:
-        """A device that cannot have IPv6 at all, such as one with an MTU below 1280, has no such directory."""
-        try:
-            text = (self._proc / f"sys/net/ipv6/conf/{device}/disable_ipv6").read_text("ascii")
-        except FileNotFoundError:
-            return False
-        return text.strip() == "0"
-
-    def _join(self, receiver: socket.socket, wanted: set[int]) -> None:
-        """A device that loses IPv6 for a while loses its groups with it, but the socket still counts itself as a
-        member and refuses to join again: only the device's own list is to be believed."""
-        members = self._members()
-        for index in sorted(self._joined - (wanted & members)):
-            with contextlib.suppress(OSError):
-                receiver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_LEAVE_GROUP, _membership(index))
-        self._joined &= wanted & members
-        for index in sorted(wanted - self._joined):
-            with contextlib.suppress(OSError):  # gone since the look at it
-                receiver.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_JOIN_GROUP, _membership(index))
-                self._joined.add(index)
-
-    def _members(self) -> set[int]:
-        """Indices of the devices that are in the group."""
-        try:
-            lines = (self._proc / "thread-self/net/igmp6").read_text("ascii").splitlines()
-        except FileNotFoundError:
-            return set()
-        return {int(line.split()[0]) for line in lines if line.split()[2] == _GROUP.hex()}
-
-    # In the loop.
 
     def _greet(self, port: _Port) -> None:
         """Send a hello, now or as soon as the port may."""
@@ -262,17 +205,13 @@ class MulticastHellos:
 
     def _say(self, port: _Port) -> None:
         port.timer = None
-        if not port.index or self._socket is None:
-            return
         port.sent.append(self._now())
-        try:
-            self._socket.sendto(self._datagram(port.device), (GROUP, PORT, 0, port.index))
-        except OSError as error:
-            # The period is the remedy for whatever it is but this: the kernel tries out a new address for one or two
-            # seconds before it may be used, and says nothing when it may.
-            if error.errno == errno.EADDRNOTAVAIL and port.tries < _TRIES:
-                port.tries += 1
-                port.timer = asyncio.get_running_loop().call_later(min(1.0, self._period / 5), self._say, port)
+        refusal = self._socket.send(self._datagram(port.device), port.index)
+        # The period is the remedy for whatever it is but this: the kernel tries out a new address for one or two
+        # seconds before it may be used, and says nothing when it may.
+        if refusal == errno.EADDRNOTAVAIL and port.tries < _TRIES:
+            port.tries += 1
+            port.timer = asyncio.get_running_loop().call_later(min(1.0, self._period / 5), self._say, port)
 
     def _datagram(self, device: str) -> bytes:
         asks = not self._table.knows_ours(device)
@@ -282,34 +221,17 @@ class MulticastHellos:
         return self._datagrams[device, asks]
 
     def _hear(self) -> None:
-        self._drain()
+        self._take_all()
         self._tell()
 
-    def _drain(self) -> None:
-        if self._socket is None:
-            return
-        for _ in range(_BATCH):
-            try:
-                data, ancillary, flags, sender = self._socket.recvmsg(MAX_BYTES, socket.CMSG_SPACE(_PACKET_INFO.size))
-            except OSError:
-                return  # nothing left, or an error that the kernel has now told
-            port = self._arrival(ancillary)
-            if port is not None and not flags & socket.MSG_TRUNC and sender[0].startswith(_LINK_LOCAL):
-                self._take(port, data)
+    def _take_all(self) -> None:
+        for index, data in self._socket.receive():
+            port = self._by_index.get(index)
+            read = self._seal.read(data) if port is not None else None
+            if port is not None and read is not None:
+                self._take(port, *read)
 
-    def _arrival(self, ancillary: list[tuple[int, int, bytes]]) -> _Port | None:
-        """The port on which it came in, if it was sent to the group."""
-        for level, kind, info in ancillary:
-            if (level, kind, len(info)) == (socket.IPPROTO_IPV6, socket.IPV6_PKTINFO, _PACKET_INFO.size):
-                destination, index = _PACKET_INFO.unpack(info)
-                return self._by_index.get(index) if destination == _GROUP else None
-        return None
-
-    def _take(self, port: _Port, data: bytes) -> None:
-        read = self._seal.read(data)
-        if read is None:
-            return
-        hello, ours = read
+    def _take(self, port: _Port, hello: Hello, ours: bool) -> None:
         copy = hello.node_id == self._names[2] and hello.boot_id != self._boot_id
         node_id = f"{hello.node_id}:{hello.boot_id}" if copy else hello.node_id
         neighbour = Neighbour(port.device, hello.node, node_id, hello.port, hello.cluster, ours)
@@ -325,47 +247,3 @@ class MulticastHellos:
             self._told = facts
             if self._wake is not None:
                 self._wake("hello")
-
-
-def _open() -> socket.socket | None:
-    """None where the kernel has no IPv6."""
-    try:
-        opened = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
-    except OSError as error:
-        if error.errno == errno.EAFNOSUPPORT:
-            return None
-        raise
-    try:
-        for option, value in (
-            (socket.IPV6_V6ONLY, 1),
-            (socket.IPV6_MULTICAST_LOOP, 0),
-            (socket.IPV6_MULTICAST_HOPS, 1),
-            (socket.IPV6_RECVPKTINFO, 1),
-        ):
-            opened.setsockopt(socket.IPPROTO_IPV6, option, value)
-        opened.bind(("::", PORT))
-    except OSError as error:
-        opened.close()
-        raise OSError(error.errno, f"UDP port {PORT} cannot be used: {error.strerror}") from error
-    return opened
-
-
-def _index(device: str) -> int:
-    """0 if there is no such device."""
-    try:
-        return socket.if_nametoindex(device)
-    except OSError:
-        return 0
-
-
-def _runs(any_socket: socket.socket, device: str) -> bool:
-    """Up and with carrier."""
-    try:
-        answer = fcntl.ioctl(any_socket, _SIOCGIFFLAGS, _INTERFACE_REQUEST.pack(device.encode(), 0))
-    except OSError:
-        return False
-    return bool(_INTERFACE_REQUEST.unpack(answer)[1] & _IFF_RUNNING)
-
-
-def _membership(index: int) -> bytes:
-    return struct.pack("=16sI", _GROUP, index)

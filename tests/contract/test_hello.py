@@ -5,169 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Protocol
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from ring_mesh import PORTS
 from sparkd.core.facts import HelloFacts, Neighbour
-from sparkd.host.hello import MulticastHellos
-from sparkd.ports import DoorError, Hellos
-from tests.contract.machine import Machine, machines
-from tests.contract.waiting import Bell, until
-from tests.fakes import FakeHellos, FakeLinks, FakeRoom
+from sparkd.ports import DoorError
+from tests.contract.hosts import PERIOD, Host, World, make_world
+from tests.contract.waiting import until
 
 P0, P0_TWIN, P1, P1_TWIN = (port.device for port in PORTS)
 IDS = {"spark1": "1" * 32, "spark2": "2" * 32, "spark3": "3" * 32}
-PERIOD = 0.2
-
-
-class Host(Protocol):
-    """A host with a daemon, and what happens to it."""
-
-    bell: Bell
-    name: str
-
-    async def boot(self, name: str, node_id: str, cluster: str = "lab", key: str = "key") -> None: ...
-    async def shut_down(self) -> None: ...
-    async def observe(self) -> HelloFacts: ...
-    def poke(self) -> None: ...
-    def switch_ipv6(self, device: str, on: bool) -> None: ...
-    def set_up(self, device: str, up: bool) -> None: ...
-    def remove(self, device: str) -> None: ...
-
-
-def listen(door: Hellos, bell: Bell) -> None:
-    door.subscribe(bell)
-
-
-class FakeMachine:
-    def __init__(self, room: FakeRoom) -> None:
-        self.room = room
-        self.links = FakeLinks()
-        self.bell = Bell()
-        self.name = ""
-        self.hellos: FakeHellos | None = None
-
-    async def boot(self, name: str, node_id: str, cluster: str = "lab", key: str = "key") -> None:
-        self.name = name
-        self.hellos = FakeHellos(self.room, self.links, name, node_id, cluster, key)
-        listen(self.hellos, self.bell)
-
-    async def shut_down(self) -> None:
-        if self.hellos is not None:
-            self.hellos.close()
-
-    async def observe(self) -> HelloFacts:
-        return await self._running.observe()
-
-    def poke(self) -> None:
-        self._running.poke()
-
-    def switch_ipv6(self, device: str, on: bool) -> None:
-        self._running.switch_ipv6(device, on)
-
-    def set_up(self, device: str, up: bool) -> None:
-        self.links.set_up(device, up)
-
-    def remove(self, device: str) -> None:
-        self.links.remove_device(device)
-
-    @property
-    def _running(self) -> FakeHellos:
-        assert self.hellos is not None
-        return self.hellos
-
-
-class RealMachine:
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.bell = Bell()
-        self.name = ""
-        self.hellos: MulticastHellos | None = None
-
-    async def boot(self, name: str, node_id: str, cluster: str = "lab", key: str = "key") -> None:
-        self.name = name
-        self.hellos = MulticastHellos(cluster, name, node_id, key.encode(), period=PERIOD)
-        self.machine.do(lambda: listen(self._running, self.bell))
-
-    async def shut_down(self) -> None:
-        if self.hellos is not None:
-            self.machine.do(self.hellos.close)
-
-    async def observe(self) -> HelloFacts:
-        return await self.machine.run(self._running.observe())
-
-    def poke(self) -> None:
-        self.machine.do(self._running.poke)
-
-    def switch_ipv6(self, device: str, on: bool) -> None:
-        self.machine.sysctl(f"ipv6/conf/{device}/disable_ipv6", "0" if on else "1")
-
-    def set_up(self, device: str, up: bool) -> None:
-        self.machine.ip(f"link set dev {device} {'up' if up else 'down'}")
-
-    def remove(self, device: str) -> None:
-        self.machine.ip(f"link del dev {device}")
-
-    @property
-    def _running(self) -> MulticastHellos:
-        assert self.hellos is not None
-        return self.hellos
-
-
-class World(Protocol):
-    hosts: list[Host]
-
-    def cable(self, one: int, device: str, other: int, other_device: str) -> None:
-        """Between two ports that do not exist yet; then they do, and are up."""
-
-    def move(self, one: int, device: str, end: tuple[int, str], to: int) -> None:
-        """The cable of one host's port is pulled out at its other end and put into the same port of another host."""
-
-
-class FakeWorld:
-    def __init__(self, number: int) -> None:
-        room = FakeRoom()
-        self.machines = [FakeMachine(room) for _ in range(number)]
-        self.hosts: list[Host] = [*self.machines]
-
-    def cable(self, one: int, device: str, other: int, other_device: str) -> None:
-        for at, name in ((one, device), (other, other_device)):
-            self.machines[at].links.add_device(name)
-            self.machines[at].links.set_up(name, True)
-        self.machines[one].links.plug(device, self.machines[other].links, other_device)
-
-    def move(self, one: int, device: str, end: tuple[int, str], to: int) -> None:
-        links = self.machines[one].links
-        links.unplug(device)
-        self.machines[end[0]].links.remove_device(end[1])
-        self.machines[to].links.add_device(end[1])
-        self.machines[to].links.set_up(end[1], True)
-        links.plug(device, self.machines[to].links, end[1])
-
-
-class RealWorld:
-    def __init__(self, made: list[Machine]) -> None:
-        self.machines = made
-        self.hosts: list[Host] = [RealMachine(machine) for machine in made]
-
-    def cable(self, one: int, device: str, other: int, other_device: str) -> None:
-        self.machines[one].cable(device, self.machines[other], other_device)
-
-    def move(self, one: int, device: str, end: tuple[int, str], to: int) -> None:
-        self.machines[end[0]].ip(f"link set dev {end[1]} netns {self.machines[to].tid}")
-        self.machines[to].ip(f"link set dev {end[1]} up")
-
-
-@contextlib.contextmanager
-def _world(kind: str, number: int) -> Iterator[World]:
-    if kind == "fake":
-        yield FakeWorld(number)
-    else:
-        with machines(number) as made:
-            yield RealWorld(made)
 
 
 Body = Callable[[World], Awaitable[None]]
@@ -185,7 +34,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
     def run_on(number: int, body: Body) -> None:
         before = set(threading.enumerate())
-        with _world(request.param, number) as world:
+        with make_world(request.param, number) as world:
             asyncio.run(whole(world, body))
         assert set(threading.enumerate()) == before
 
@@ -240,14 +89,31 @@ def test_what_has_been_heard_is_told_once(run: Run) -> None:
         pair(world)
         await boot(world)
         one, two = world.hosts
-        seen = await until_hears(one, heard(P0, "spark2", P1), heard(P0_TWIN, "spark2", P1_TWIN))
+        await until_hears(one, heard(P0, "spark2", P1), heard(P0_TWIN, "spark2", P1_TWIN))
         await until_hears(two, heard(P1, "spark1", P0), heard(P1_TWIN, "spark1", P0_TWIN))
+        seen = await until(one.observe, lambda facts: facts.settled == (P0, P0_TWIN))
         await one.bell.quiet()
         one.poke()
         two.poke()
         await asyncio.sleep(3 * PERIOD)
         assert one.bell.sources == []
         assert await one.observe() == seen
+
+    run(2, body)
+
+
+def test_a_port_that_hears_nobody_settles_and_one_without_carrier_does_not(run: Run) -> None:
+    async def body(world: World) -> None:
+        pair(world)
+        one, two = world.hosts
+        two.set_up(P1, False)
+        await one.boot("spark1", IDS["spark1"])
+        await until(one.observe, lambda facts: facts.settled == (P0_TWIN,))
+        assert await one.bell.rings()
+        two.set_up(P1, True)
+        one.poke()
+        facts = await until(one.observe, lambda facts: facts.settled == (P0, P0_TWIN))
+        assert facts.neighbours == ()
 
     run(2, body)
 

@@ -15,8 +15,9 @@ import pytest
 
 from ring_mesh import PORTS
 from sparkd.core.facts import HelloFacts, Neighbour
-from sparkd.host.hello import GROUP, PER_SECOND, PORT, MulticastHellos
+from sparkd.host.hello import PER_SECOND, MulticastHellos
 from sparkd.host.hello_message import Hello, Seal
+from sparkd.host.hello_socket import GROUP, PORT
 from sparkd.host.hello_table import MAX_PER_PORT
 from sparkd.ports import DoorError
 from tests.contract.machine import Machine, machines
@@ -195,6 +196,7 @@ def test_only_the_group_on_a_fabric_port_from_a_link_local_address_is_heard() ->
 def test_a_storm_of_garbage_neither_wakes_nor_grows_nor_deafens() -> None:
     async def body(one: Machine, two: Machine) -> None:
         async with daemon(one, 1) as only:
+            await only.until_hears()
             with speaker(two) as mouth:
                 mouth.sendto(hello(2), (GROUP, PORT))
                 genuine = Neighbour(P0, "spark2", f"{2:032x}", P1, "lab", True)
@@ -226,7 +228,8 @@ def _garbage(number: int) -> bytes:
         whole.replace(b'"v":1', b'"v":9'),
         whole.replace(b"spark2", b"\x1b[31m2"),
         whole + b" " * 512,
-    )[number % 7]
+        whole[:-32] + b" " * 512,
+    )[number % 8]
 
 
 def test_a_storm_of_strangers_wakes_a_few_times_and_does_not_keep_a_member_out() -> None:
@@ -304,7 +307,7 @@ def test_no_capability_is_needed() -> None:
             "import asyncio; from sparkd.host.hello import MulticastHellos\n"
             "async def main():\n"
             "    door = MulticastHellos('lab', 'spark1', '1' * 32, b'key')\n"
-            "    print((await door.observe()).deaf, sorted(door._joined))\n"
+            "    print((await door.observe()).deaf, sorted(door._socket._joined))\n"
             "    door.close()\n"
             "asyncio.run(main())"
         )

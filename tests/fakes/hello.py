@@ -97,6 +97,7 @@ class FakeHellos:
     def _facts(self) -> HelloFacts:
         neighbours = []
         deaf = []
+        settled = []  # nobody needs time here
         for device in (port.device for port in PORTS):
             port = self.links._ports.get(device)
             if port is None:
@@ -104,11 +105,12 @@ class FakeHellos:
             if not self.hears(device):
                 deaf.append(device)
             elif port.carrier and port.far is not None:
+                settled.append(device)
                 far = self._room.speaker(port.far.owner, port.far.name)
                 if far is not None:
                     ours = far.key == self.key
                     neighbours.append(Neighbour(device, far.node, far.node_id, port.far.name, far.cluster, ours))
-        return HelloFacts(self.node_id, tuple(sorted(neighbours, key=lambda n: n.device)), tuple(deaf))
+        return HelloFacts(self.node_id, tuple(sorted(neighbours, key=lambda n: n.device)), tuple(deaf), tuple(settled))
 
     def _tell(self) -> None:
         self._woken = False

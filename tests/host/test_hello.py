@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from sparkd.core.facts import HelloFacts, Neighbour
 from sparkd.host.hello import MulticastHellos
 from sparkd.host.hello_message import MAX_BYTES, Hello, Seal
+from sparkd.host.hello_socket import FabricSocket, View
 from sparkd.host.hello_table import MAX_PER_PORT, Table
 from sparkd.host.identity import node_id
 from sparkd.ports import DoorError
@@ -278,24 +281,57 @@ def observed(proc: Path, *devices: str) -> HelloFacts:
     return asyncio.run(look())
 
 
+GROUPS = """\
+1    lo              ff020000000000000000000000000001     1 0000000C 0
+4    enp1s0f0np0     ff0200000000000000000001ff000001     1 00000004 0
+4    enp1s0f0np0     ff020000000000000000000000005eed     1 00000004 0
+5    enp1s0f1np1     ff020000000000000000000000000001     1 0000000C 0
+"""
+DEVICES = """\
+Inter-|   Receive               |  Transmit
+ face |bytes    packets errs drop|bytes    packets errs drop fifo colls carrier compressed
+    lo: 1 2 0 0 0 0 0 0 1 2 0 0 0 0 0 0
+enp1s0f0np0: 1 2 0 0 0 0 0 0 1 2 0 0 0 0 0 0
+enp1s0f1np1: 1 2 0 0 0 0 0 0 1 2 0 0 0 0 0 0
+enP2p1s0f0np0:       1 2 0 0 0 0 0 0 1 2 0 0 0 0 0 0
+"""
+
+
 @pytest.fixture
 def proc(tmp_path: Path) -> Path:
-    boot_id = tmp_path / "sys/kernel/random/boot_id"
-    boot_id.parent.mkdir(parents=True)
-    boot_id.write_text("0badcafe-0000-4000-8000-000000000000\n", "ascii")
+    """Port 0 is in the group, port 1 has IPv6 switched off, port 0's twin cannot have it, port 1's twin is missing."""
+    for name, text in {
+        "sys/kernel/random/boot_id": "0badcafe-0000-4000-8000-000000000000\n",
+        "thread-self/net/igmp6": GROUPS,
+        "thread-self/net/dev": DEVICES,
+        f"sys/net/ipv6/conf/{P0}/disable_ipv6": "0\n",
+        f"sys/net/ipv6/conf/{P1}/disable_ipv6": "1\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, "ascii")
     return tmp_path
 
 
+ALL = (P0, "enP2p1s0f0np0", P1, "enP2p1s0f1np1")
+
+
+def test_what_the_kernel_says_about_the_ports(proc: Path) -> None:
+    assert FabricSocket(ALL, proc).look() == View({P0: 4}, ("enP2p1s0f0np0", P1), frozenset({4}), ipv6=True)
+
+
+def test_where_nothing_is_said_there_is_no_port(tmp_path: Path) -> None:
+    door = FabricSocket(ALL, tmp_path)
+    assert door.look() == View({}, (), frozenset(), ipv6=False)
+    assert door.prepared(door.look())
+    assert door.talking(door.look()) == {}
+    assert door.send(b"", 4) == errno.ENOTCONN
+    assert door.receive() == []
+
+
 def test_without_ipv6_in_the_kernel_every_port_that_exists_is_deaf(proc: Path) -> None:
-    assert observed(proc, "lo", "gone0") == HelloFacts("1" * 32, (), ("lo",))
-
-
-@pytest.mark.parametrize(("value", "deaf"), [("1", ("lo",)), ("0", ())])
-def test_ipv6_is_off_where_its_switch_says_so(proc: Path, value: str, deaf: tuple[str, ...]) -> None:
-    switch = proc / "sys/net/ipv6/conf/lo/disable_ipv6"
-    switch.parent.mkdir(parents=True)
-    switch.write_text(f"{value}\n", "ascii")
-    assert observed(proc, "lo").deaf == deaf
+    shutil.rmtree(proc / "sys/net")
+    (proc / "thread-self/net/igmp6").unlink()
+    assert observed(proc, *ALL) == HelloFacts("1" * 32, (), (P0, "enP2p1s0f0np0", P1))
 
 
 def test_a_proc_that_cannot_be_read_is_named(tmp_path: Path) -> None:
