@@ -24,6 +24,7 @@ from sparkd.api.peer import peer_app
 from sparkd.config import ConfigError, Settings, check_host, load
 from sparkd.core.cabling import plan_of
 from sparkd.host.clock import SystemClock
+from sparkd.host.hardware import Hardware
 from sparkd.host.hello import MulticastHellos
 from sparkd.host.identity import node_id
 from sparkd.host.netlink import NetlinkLinks
@@ -46,6 +47,7 @@ from sparkd.reconcile.status import Identity
 # sysexits.h; the unit does not restart after it (RestartPreventExitStatus=).
 EX_CONFIG = 78
 _SOCKET_MODE = 0o660
+_EXAMINATION = 60.0  # seconds
 _log = logging.getLogger("sparkd")
 
 
@@ -104,13 +106,15 @@ async def _run(settings: Settings) -> None:
     notifier = SystemdNotifier()
     async with contextlib.AsyncExitStack() as stack:
         loop, poller = _wire(settings, notifier, stack)
+        hardware = Hardware([settings.engine.rendezvous_port, int(settings.engine.api.rpartition(":")[2])])
+        stack.callback(hardware.close)
         listeners = await stack.enter_async_context(_listening(settings, loop))
         # Peers and operators that connect meanwhile wait in the sockets' backlogs.
         await loop.cycle()
         await _warn_of_overlap(settings)
         async with asyncio.TaskGroup() as group:
             servers = [group.create_task(listener.serve()) for listener in listeners]
-            turning = [group.create_task(loop.run()), group.create_task(poller.run())]
+            turning = [group.create_task(task) for task in (loop.run(), poller.run(), _examine(loop, hardware))]
             await asyncio.gather(*(listener.bound() for listener in listeners))
             notifier.ready()
             await stop.wait()
@@ -121,6 +125,13 @@ async def _run(settings: Settings) -> None:
             for listener in listeners:
                 listener.stop()
             await asyncio.wait(servers)
+
+
+async def _examine(loop: Loop, hardware: Hardware) -> None:
+    """Look at the host itself, which changes seldom and takes long to look at, beside the loop."""
+    while True:
+        loop.examined(await hardware.observe())
+        await asyncio.sleep(_EXAMINATION)
 
 
 def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.AsyncExitStack) -> tuple[Loop, Poller]:

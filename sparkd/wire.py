@@ -152,6 +152,36 @@ class HostStatus:
 
 
 @dataclass(frozen=True)
+class CheckStatus:
+    """`verdict`: pass, fail, unknown or not-applicable; `why` is one clause for each of them."""
+
+    id: str
+    about: str
+    verdict: str
+    why: str
+
+
+@dataclass(frozen=True)
+class NodeChecks:
+    """`age`: seconds since the node told this. `checks` is null when it has not, with the reason in `error`."""
+
+    node: str
+    age: float | None
+    checks: tuple[CheckStatus, ...] | None
+    findings: tuple[Finding, ...]
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class DoctorStatus:
+    """GET /v1/doctor. `compared` and `findings` are of what the nodes must have in common."""
+
+    nodes: tuple[NodeChecks, ...]
+    compared: tuple[CheckStatus, ...]
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
 class PeerRequest:
     """An operator's request, handed to the conductor. `request`: start, stop or clear; `by`: who asked, and where."""
 

@@ -69,6 +69,11 @@ def router(loop: Loop) -> APIRouter:
             raise Refusal("no-such-operation", f"no operation has made epoch {epoch}")
         return json(found)
 
+    @api.get("/doctor", response_model=wire.DoctorStatus, responses=documented(503))
+    async def doctor() -> Response:
+        """Every check of every node, from any node: what it looked at, its verdict, and how to put it right."""
+        return json(loop.doctor())
+
     @api.get("/plan", summary="The planned fabric: cables, links, ends, routes, environment")
     async def plan() -> JSONResponse:
         return JSONResponse(loop.plan())

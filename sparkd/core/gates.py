@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ring_mesh import CablingError
-from sparkd.core import cabling, links
+from sparkd.core import cabling, checks, doctor, links
 from sparkd.core import findings as catalogue
 from sparkd.core.model import Finding, PeerView, Report, Unknown
 from sparkd.core.snapshot import Snapshot
@@ -36,24 +36,7 @@ def silent(s: Snapshot) -> Iterator[tuple[PeerView, str]]:
 
 def own_findings(s: Snapshot) -> tuple[Finding, ...]:
     """What this host's own facts say against a start."""
-    found: list[Finding] = [
-        catalogue.source_unknown(s.node, name, fact.why) for name, fact in _sources(s) if isinstance(fact, Unknown)
-    ]
-    if s.memory.released:
-        found.append(catalogue.fabric_released(s.node))
-    if not isinstance(s.network, Unknown):
-        found += links.judge(s.plan, s.node, s.network)
-        if not isinstance(s.hello, Unknown):
-            found += cabling.judge(s.cluster, s.node, s.network, s.hello, s.heard)
-    return tuple(found)
-
-
-def _sources(s: Snapshot) -> Iterator[tuple[str, object]]:
-    yield "systemd", s.units
-    yield "network", s.network
-    yield "rdma", s.roce
-    yield "host", s.host
-    yield "hello", s.hello
+    return s.findings
 
 
 def ring_findings(s: Snapshot) -> tuple[Finding, ...]:
@@ -63,6 +46,7 @@ def ring_findings(s: Snapshot) -> tuple[Finding, ...]:
     for _, report in fresh(s):
         found += report.findings
     found += _skews(s)
+    found += checks.findings(doctor.compare(s))
     if not s.cables and not found:  # each cable is right, or nobody has said otherwise
         found.append(catalogue.cable_ring(s.node, cable_fault(s)))
     return tuple(found)

@@ -22,6 +22,7 @@ from sparkd.core.facts import (
     RouteFact,
     Unknown,
 )
+from sparkd.core.hardware import HardwareFacts
 
 Want = Literal["up", "down"]
 Phase = Literal["down", "gated", "starting", "ready", "degraded", "stopping", "held"]
@@ -35,7 +36,7 @@ STAGES: tuple[Stage, ...] = ("init", "rendezvous", "formed", "load", "capture", 
 class Finding:
     """One check that did not pass, as refusals, doctor and status show it.
 
-    `severity`: refuse blocks a start, repair holds a start back until sparkd or time has put it right, warn blocks nothing.
+    `severity`: refuse blocks a start, repair holds it back until sparkd or time has put it right, warn does neither.
     """
 
     id: str
@@ -140,6 +141,15 @@ class EndState:
 
 
 @dataclass(frozen=True)
+class CheckOutcome:
+    """The answer of one check of sparkd.core.checks; its findings are told beside it."""
+
+    id: str
+    verdict: str
+    why: str
+
+
+@dataclass(frozen=True)
 class Report:
     """What a daemon tells its peers about its own host, and only about that.
 
@@ -159,6 +169,8 @@ class Report:
     ends: tuple[EndState, ...] | None = None
     findings: tuple[Finding, ...] = ()
     neighbours: tuple[Neighbour, ...] | None = None
+    checks: tuple[CheckOutcome, ...] | None = None
+    hardware: HardwareFacts | None = None
     digests: dict[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     memory_available_kib: int = 0
@@ -178,6 +190,7 @@ __all__ = [
     "STAGES",
     "AddressFact",
     "Attempt",
+    "CheckOutcome",
     "Death",
     "EndState",
     "FabricMemory",

@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from ring_mesh import CablingError, Cluster, Plan
-from sparkd.core import cabling
+from sparkd.core import cabling, judge
+from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import (
     Attempt,
     FabricMemory,
+    Finding,
     HelloFacts,
     HostFacts,
     Intent,
@@ -47,6 +49,7 @@ class Snapshot:
     network: NetworkFacts | Unknown
     roce: tuple[RoceFact, ...] | Unknown
     hello: HelloFacts | Unknown
+    hardware: HardwareFacts | None = None
     memory: FabricMemory = field(default_factory=FabricMemory)
     attempt: Attempt | None = None
     peers: tuple[PeerView, ...] = ()
@@ -70,6 +73,11 @@ class Snapshot:
         """Of the cables in the intent while the ring is wanted up, and of those that are seen otherwise."""
         cables = self.intent.cables if self.intent.want == "up" else self.cables
         return cabling.plan_of(self.cluster, cables)
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What this host's own facts say against a start."""
+        return judge.own(self)
 
     @property
     def conductor(self) -> bool:

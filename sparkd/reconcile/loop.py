@@ -13,6 +13,7 @@ from sparkd import wire
 from sparkd.core import intent as intents
 from sparkd.core.cabling import plan_of
 from sparkd.core.decide import Decision, decide
+from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import Finding, Report, Unknown
 from sparkd.core.snapshot import Policy, Snapshot
 from sparkd.ports import Clock, DoorError, Notifier, Peers
@@ -82,6 +83,7 @@ class Loop:
         self._last: tuple[Snapshot, Decision] | None = None
         self._published: Report | None = None
         self._sequence = 0
+        self.hardware: HardwareFacts | None = None
         self.cycles = 0
         self.cycle_seconds = 0.0
 
@@ -152,6 +154,7 @@ class Loop:
             network=o.network,
             roce=o.roce,
             hello=o.hello,
+            hardware=self.hardware,
             memory=self.state.memory,
             attempt=self.state.attempt,
             peers=self._peers.views(),
@@ -248,6 +251,15 @@ class Loop:
         """Of the cables that are planned for or heard; before the first cycle, of those last planned for."""
         plan = self._now()[0].plan if self._last is not None else plan_of(self.site.cluster, self.state.intent.cables)
         return dict(plan_as_json(plan))
+
+    def doctor(self) -> wire.DoctorStatus:
+        return status.doctors(*self._now())
+
+    def examined(self, facts: HardwareFacts) -> None:
+        """The host's hardware has been looked at."""
+        if facts != self.hardware:
+            self.hardware = facts
+            self.wake("hardware")
 
     def operation(self, epoch: int) -> wire.OperationStatus | None:
         return status.operation(epoch, *self._now())

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparkd import __version__, wire
-from sparkd.core import links
+from sparkd.core import checks, doctor, links
 from sparkd.core.decide import Decision
-from sparkd.core.model import Finding, Report, Unknown
+from sparkd.core.model import CheckOutcome, Finding, Report, Unknown
 from sparkd.core.ranks import RankView
 from sparkd.core.snapshot import Snapshot
 
@@ -37,6 +37,8 @@ def report(s: Snapshot, d: Decision, identity: Identity, sequence: int) -> Repor
         findings=d.findings,
         digests=s.digests,
         neighbours=None if isinstance(s.hello, Unknown) else s.hello.neighbours,
+        checks=doctor.outcomes(doctor.examine(s)),
+        hardware=doctor.shared(s.hardware),
         unknown=unknowns(s),
         memory_available_kib=0 if isinstance(s.host, Unknown) else s.host.memory_available_kib,
     )
@@ -126,3 +128,26 @@ def operation(epoch: int, s: Snapshot, d: Decision) -> wire.OperationStatus | No
     done = d.phase == "ready" if now.want == "up" else d.phase == "down"
     state = "failed" if now.held else "done" if done else "running"
     return wire.OperationStatus(epoch, now.want, state, d.summary)
+
+
+def doctors(s: Snapshot, d: Decision) -> wire.DoctorStatus:
+    """Every node's checks, as it last told them, and what comparing the nodes says."""
+    about = {check.id: check.about for check in (*checks.CHECKS, *checks.COMPARISONS)}
+
+    def told(outcome: CheckOutcome | checks.CheckResult) -> wire.CheckStatus:
+        return wire.CheckStatus(outcome.id, about.get(outcome.id, ""), outcome.verdict, outcome.why)
+
+    own = doctor.outcomes(doctor.examine(s))
+    nodes = [wire.NodeChecks(s.node, 0.0, tuple(map(told, own)) if own else None, d.findings)]
+    for peer in s.peers:
+        report = peer.report
+        listed = tuple(map(told, report.checks)) if report is not None and report.checks is not None else None
+        age = None if peer.age is None else round(peer.age, 1)
+        nodes.append(wire.NodeChecks(peer.name, age, listed, report.findings if report else (), peer.error))
+    compared = doctor.compare(s)
+    order = [node.name for node in s.cluster.nodes]
+    return wire.DoctorStatus(
+        tuple(sorted(nodes, key=lambda node: order.index(node.node))),
+        tuple(told(result) for result in compared),
+        checks.findings(compared),
+    )

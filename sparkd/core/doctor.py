@@ -1,0 +1,42 @@
+"""The host checks in the decision: what this host's own say, and what comparing all hosts says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sparkd.core import checks
+from sparkd.core.checks import CheckResult, Seen
+from sparkd.core.hardware import HardwareFacts
+from sparkd.core.model import CheckOutcome, Unknown
+
+if TYPE_CHECKING:
+    from sparkd.core.snapshot import Snapshot
+
+
+def examine(s: Snapshot) -> tuple[CheckResult, ...]:
+    """Every check of this host; () before its hardware has been looked at for the first time."""
+    if s.hardware is None:
+        return ()
+    network = None if isinstance(s.network, Unknown) else s.network
+    alive = None if isinstance(s.units, Unknown) else any(unit.alive for unit in s.units)
+    return checks.run(Seen(s.node, s.hardware, network, alive))
+
+
+def compare(s: Snapshot) -> tuple[CheckResult, ...]:
+    """Every check that compares hosts; one whose facts are not known is unknown, and never left out."""
+    facts: dict[str, HardwareFacts | None] = {s.node: s.hardware}
+    facts |= {peer.name: peer.report.hardware if peer.report is not None else None for peer in s.peers}
+    return checks.compare({node.name: facts.get(node.name) for node in s.cluster.nodes})
+
+
+def outcomes(results: tuple[CheckResult, ...]) -> tuple[CheckOutcome, ...] | None:
+    """For the report; None while nothing has been looked at."""
+    return tuple(CheckOutcome(r.id, r.verdict, r.why) for r in results) or None
+
+
+def shared(facts: HardwareFacts | None) -> HardwareFacts | None:
+    """The part that is compared between hosts, so that reports stay small."""
+    if facts is None:
+        return None
+    return replace(facts, memory=None, gids=None, owners=None, rank=None, supervisors=None)

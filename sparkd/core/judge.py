@@ -1,0 +1,37 @@
+"""What the facts of this host say against a start: every finding, each from its own part of the core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from sparkd.core import cabling, checks, doctor, links
+from sparkd.core import findings as catalogue
+from sparkd.core.model import Finding, Unknown
+
+if TYPE_CHECKING:
+    from sparkd.core.snapshot import Snapshot
+
+
+def own(s: Snapshot) -> tuple[Finding, ...]:
+    found: list[Finding] = [
+        catalogue.source_unknown(s.node, name, fact.why) for name, fact in _sources(s) if isinstance(fact, Unknown)
+    ]
+    if s.memory.released:
+        found.append(catalogue.fabric_released(s.node))
+    if not isinstance(s.network, Unknown):
+        found += links.judge(s.plan, s.node, s.network)
+        if not isinstance(s.hello, Unknown):
+            found += cabling.judge(s.cluster, s.node, s.network, s.hello, s.heard)
+    # What netlink shows is fresher than what the periodic look at the hardware saw of the same thing.
+    known = {finding.id for finding in found}
+    found += [finding for finding in checks.findings(doctor.examine(s)) if finding.id not in known]
+    return tuple(found)
+
+
+def _sources(s: Snapshot) -> Iterator[tuple[str, object]]:
+    yield "systemd", s.units
+    yield "network", s.network
+    yield "rdma", s.roce
+    yield "host", s.host
+    yield "hello", s.hello
