@@ -15,7 +15,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
-from ring_mesh import engine_environment, plan, plan_as_json, rank_environment
+from ring_mesh import Plan, engine_environment, plan, plan_as_json, rank_environment
 from sparkd import __version__, wire
 from sparkd.api.app import operator_app
 from sparkd.api.guard import BodyLimit, TokenGuard
@@ -23,7 +23,10 @@ from sparkd.api.listener import Listener, tcp_socket, unix_socket
 from sparkd.api.peer import peer_app
 from sparkd.config import ConfigError, Settings, check_host, load
 from sparkd.core.cabling import plan_of
+from sparkd.core.checks.gids import gid_missing
+from sparkd.core.hardware import GidFact
 from sparkd.host.clock import SystemClock
+from sparkd.host.gids import SysfsGids
 from sparkd.host.hardware import Hardware
 from sparkd.host.hello import MulticastHellos
 from sparkd.host.identity import node_id
@@ -141,7 +144,8 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
     store, files = FileStore(settings.paths.state), RunFiles(settings.paths.run)
     cluster = settings.cluster.name
     hello = MulticastHellos(cluster, settings.node, node_id(settings.paths.state), settings.cluster_key)
-    for door in (units, links, roce, host, store, files, hello):
+    gids = SysfsGids()
+    for door in (units, links, roce, host, store, files, hello, gids):
         stack.callback(door.close)
     events = EventLog(settings.node, clock)
     state = State(store.load_intent(), store.load_attempt(), store.load_memory())
@@ -155,7 +159,7 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
         files=files,
         clock=clock,
         events=events,
-        environment=_environment(settings, state),
+        environment=_environment(settings, state, gids),
     )
     poller = _poller(settings)
     stack.callback(poller.close)
@@ -194,8 +198,8 @@ def _poller(settings: Settings) -> Poller:
     return Poller(names, client, settings.tick)
 
 
-def _environment(settings: Settings, state: State) -> Environment:
-    def environment(epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
+def _environment(settings: Settings, state: State, gids: SysfsGids) -> Environment:
+    async def environment(epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
         the_plan = plan_of(settings.cluster, state.intent.cables)
         # Each epoch has a key of its own: a rank of another epoch cannot join, whatever it believes.
         key = hmac.new(settings.cluster_key, f"rank group of epoch {epoch}".encode(), hashlib.sha256).hexdigest()
@@ -208,9 +212,25 @@ def _environment(settings: Settings, state: State) -> Environment:
             rendezvous_port=settings.engine.rendezvous_port,
             api=settings.engine.api,
         )
-        return own | engine_environment(the_plan, settings.node, hcas=hcas)
+        indices = await _gid_indices(the_plan, settings.node, hcas, gids)
+        return own | engine_environment(the_plan, settings.node, hcas=hcas, gid_indices=indices)
 
     return environment
+
+
+async def _gid_indices(the_plan: Plan, node: str, hcas: tuple[str, ...], gids: SysfsGids) -> list[int]:
+    """The index of each device's GID, looked up anew for each start, because it moves. Raises DoorError."""
+    if not hcas:
+        return []
+    found = {gid.hca: gid for gid in await gids.observe({e.device: str(e.address.ip) for e in the_plan.ends_of(node)})}
+    indices = []
+    for hca in hcas:
+        gid = found.get(hca, GidFact(hca))
+        if gid.index is None:
+            finding = gid_missing(node, gid)
+            raise DoorError(f"{finding.id}: {finding.observed}; expected {finding.expected}")
+        indices.append(gid.index)
+    return indices
 
 
 def digests(settings: Settings) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -29,8 +29,8 @@ from sparkd.core.model import Attempt, FabricMemory, Intent
 from sparkd.ports import Clock, DoorError, Links, RankFiles, Store, Units
 from sparkd.reconcile.events import EventLog
 
-Environment = Callable[[int, tuple[str, ...]], Mapping[str, str]]
-"""The environment file of this host's rank, from an epoch and the RDMA devices to use."""
+Environment = Callable[[int, tuple[str, ...]], Awaitable[Mapping[str, str]]]
+"""The environment file of this host's rank, from an epoch and the RDMA devices to use. Raises DoorError."""
 
 
 @dataclass
@@ -138,7 +138,7 @@ class Executor:
         self._state.attempt = attempt
         self._events.add("action", f"starting sparkd-rank@{attempt.epoch}.service")
         try:
-            await self._files.write(attempt.epoch, self._environment(attempt.epoch, hcas))
+            await self._files.write(attempt.epoch, await self._environment(attempt.epoch, hcas))
             await self._units.start(attempt.epoch)
         except (DoorError, ValueError) as error:
             sentence = f"it could not be started: {error}"

@@ -11,6 +11,7 @@ import pytest
 
 import ring_mesh
 from sparkd import __version__, wire
+from sparkd.core.hardware import HardwareFacts, KernelFacts, PciFacts
 from sparkd.core.snapshot import Policy
 from sparkd.reconcile.loop import Refusal
 from tests.api.serving import PROBLEM, api
@@ -18,8 +19,23 @@ from tests.core.builders import NODES, PLAN
 from tests.reconcile.cluster import Cluster, cluster
 from tests.reconcile.running import in_loop, until
 
-TYPES = {"/v1/ring": wire.RingStatus, "/v1/events": wire.Events, "/v1/host": wire.HostStatus}
-EVERY_GET = ["/v1/ring", "/v1/host", "/v1/plan", "/v1/events", "/v1/operations/1", "/livez", "/readyz", "/metrics"]
+TYPES = {
+    "/v1/ring": wire.RingStatus,
+    "/v1/doctor": wire.DoctorStatus,
+    "/v1/events": wire.Events,
+    "/v1/host": wire.HostStatus,
+}
+EVERY_GET = [
+    "/v1/ring",
+    "/v1/doctor",
+    "/v1/host",
+    "/v1/plan",
+    "/v1/events",
+    "/v1/operations/1",
+    "/livez",
+    "/readyz",
+    "/metrics",
+]
 OPERATIONS = {
     ("post", "/v1/ring/start"),
     ("post", "/v1/ring/stop"),
@@ -50,7 +66,14 @@ def test_answers_are_what_the_loop_knows(node: str, tmp_path: Path) -> None:
             await ring.up()
             await ring.quiet()
             loop = ring[node].loop
-            known = {"/v1/ring": loop.ring, "/v1/events": lambda: loop.events.since(0, 100), "/v1/host": loop.host}
+            loop.examined(HardwareFacts(kernel=KernelFacts("6.17.0-1008-nvidia"), pci=PciFacts(gb10=True)))
+            await ring.quiet()
+            known = {
+                "/v1/ring": loop.ring,
+                "/v1/events": lambda: loop.events.since(0, 100),
+                "/v1/host": loop.host,
+                "/v1/doctor": loop.doctor,
+            }
             async with api(loop, tmp_path) as served:
                 for path, kind in TYPES.items():
                     answer = await served.get(path)
@@ -243,6 +266,29 @@ async def test_fabric_ports_are_released_only_while_the_ring_is_down(tmp_path: P
             assert (await served.post("/v1/host/fabric/up")).status == 202
             await ring.reach("down")
             await ring.up()
+
+
+@in_loop
+async def test_the_doctor_of_any_node_answers_for_all_of_them(tmp_path: Path) -> None:
+    async with cluster() as ring:
+        await down(ring)
+        bad = HardwareFacts(kernel=KernelFacts("6.17.0-1008-nvidia"), pci=PciFacts(gb10=True))
+        ring["spark3"].loop.examined(bad)
+        ring["spark1"].loop.examined(HardwareFacts(pci=PciFacts()))
+        await ring.quiet()
+        async with api(ring["spark1"].loop, tmp_path) as served:
+            told = exactly(wire.DoctorStatus, (await served.get("/v1/doctor")).json)
+        verdicts = {
+            node.node: {check.id: check.verdict for check in node.checks} if node.checks is not None else None
+            for node in told.nodes
+        }
+        assert verdicts["spark2"] is None, "it has not looked yet, which is not the same as fine"
+        assert verdicts["spark3"] is not None and verdicts["spark3"]["kernel-known-bad"] == "fail"
+        assert verdicts["spark1"] is not None and verdicts["spark1"]["kho-kernel"] == "unknown"
+        assert [f.node for node in told.nodes for f in node.findings if f.id == "kernel-known-bad"] == ["spark3"]
+        with pytest.raises(Refusal) as refusal:
+            await ring.ask("start")
+        assert "kernel-known-bad" in {finding.id for finding in refusal.value.findings}
 
 
 @in_loop

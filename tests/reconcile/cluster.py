@@ -137,6 +137,10 @@ class _Files(FakeRankFiles):
         await super().remove(epoch)
 
 
+async def _environment(epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
+    return {"SPARKD_EPOCH": str(epoch), "NCCL_IB_HCA": ",".join(hcas)}
+
+
 class Machine:
     """One host. Everything but `loop` outlives its daemon. `deaf`: what its doors have to tell gets lost."""
 
@@ -196,7 +200,7 @@ class Machine:
             files=self.files,
             clock=self._cluster.clock,
             events=self.events,
-            environment=lambda epoch, hcas: {"SPARKD_EPOCH": str(epoch), "NCCL_IB_HCA": ",".join(hcas)},
+            environment=_environment,
         )
         identity = Identity(f"{self.name}-{next(_instances)}", "probe", "127.0.0.1:8888")
         site = Site(self.name, CLUSTER, self._cluster.policy, {"cluster": "same"}, identity, self._cluster.tick)

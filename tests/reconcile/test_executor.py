@@ -66,7 +66,7 @@ class Bench:
         )
 
     @staticmethod
-    def environment(epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
+    async def environment(epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
         return {"SPARKD_EPOCH": str(epoch), "NCCL_IB_HCA": ",".join(hcas)}
 
     async def do(self, action: Action) -> str:
