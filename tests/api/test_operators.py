@@ -284,7 +284,7 @@ async def test_the_doctor_of_any_node_answers_for_all_of_them(tmp_path: Path) ->
         }
         assert verdicts["spark2"] is None, "it has not looked yet, which is not the same as fine"
         assert verdicts["spark3"] is not None and verdicts["spark3"]["kernel-known-bad"] == "fail"
-        assert verdicts["spark1"] is not None and verdicts["spark1"]["kho-kernel"] == "unknown"
+        assert verdicts["spark1"] is not None and verdicts["spark1"]["gid-missing"] == "unknown"
         assert [f.node for node in told.nodes for f in node.findings if f.id == "kernel-known-bad"] == ["spark3"]
         with pytest.raises(Refusal) as refusal:
             await ring.ask("start")
