@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Sequence
 
-from ring_mesh import PORTS
+from sparkd.cli import cables
+from sparkd.cli.answer import Json, rows
 from sparkd.cli.text import PHASE_COLOURS, Style, bar, clean, columns, duration
 
-_CAGES = {port.device: port.cage for port in PORTS}
 _SEVERITY_COLOURS = {"refuse": "red", "repair": "yellow", "warn": "yellow"}
 _STATE_COLOURS = {"ready": "green", "starting": "yellow", "stopping": "yellow", "ended": "red", "unknown": "yellow"}
 
-Json = Mapping[str, Any]
 
-
-def status(ring: Json, style: Style, now: float) -> str:
-    """What GET /v1/ring says. now: Unix seconds, for the age of the last death."""
-    sections = [_head(ring, style), _waits(ring, style), _cables(ring, style), _ranks(ring, style), _peers(ring, style)]
+def status(ring: Json, style: Style, now: float, plan: Sequence[str] = ()) -> str:
+    """What GET /v1/ring says. now: Unix seconds, for the age of the last death. plan: as in `cables.block`."""
+    sections = [_head(ring, style), _waits(ring, style), cables.block(ring, style, plan)]
+    sections += [_ranks(ring, style), _peers(ring, style)]
     found = rows(ring, "findings")
     if found:
         sections.append([style.paint("Findings", "bold"), *findings(found, style)])
@@ -31,23 +29,26 @@ def sentence(ring: Json) -> str:
     return f"{phase}: {_summary(ring, phase)}"
 
 
-def findings(found: list[Json], style: Style) -> list[str]:
-    """Lines for each finding: where and which, what was seen, what is expected, what to do."""
+def findings(found: Iterable[Json], style: Style, width: int = 6) -> list[str]:
+    """Lines for each finding: where and which, what was seen, what is expected, what to do. width: of the severity."""
     lines = []
     for finding in found:
+        # What sparkd or time puts right asks nothing of the reader but patience.
         severity = clean(finding.get("severity"))
+        word = "wait" if severity == "repair" else severity
         head = f"{clean(finding.get('node'))}: {clean(finding.get('id'))}, {clean(finding.get('subject'))}"
-        lines.append(f"  {style.paint(f'{severity:<6}', _SEVERITY_COLOURS.get(severity))}  {head}")
-        for word, key in (("found", "observed"), ("expected", "expected"), ("fix", "fix")):
-            if text := clean(finding.get(key)):
-                lines += style.wrap(text, f"          {word:<8}  ", " " * 20)
+        lines.append(f"  {style.paint(f'{word:<{width}}', _SEVERITY_COLOURS.get(severity))}  {head}")
+        lines += details(finding, style, width + 4)
     return lines
 
 
-def rows(table: Json, key: str) -> list[Json]:
-    """The objects in a list of the answer; nothing if it has no such list."""
-    value = table.get(key)
-    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+def details(finding: Json, style: Style, indent: int) -> list[str]:
+    """What was seen, what is expected and what to do."""
+    lines = []
+    for word, key in (("found", "observed"), ("expected", "expected"), ("fix", "fix")):
+        if text := clean(finding.get(key)):
+            lines += style.wrap(text, f"{' ' * indent}{word:<8}  ", " " * (indent + 10))
+    return lines
 
 
 def _summary(ring: Json, phase: str) -> str:
@@ -77,47 +78,6 @@ def _waits(ring: Json, style: Style) -> list[str]:
         return []
     lines = [line for wait in waits for line in style.wrap(clean(wait), "  - ", "    ")]
     return [style.paint("Waits for", "bold"), *lines]
-
-
-def _cables(ring: Json, style: Style) -> list[str]:
-    nodes = [clean(row.get("node")) for row in sorted(rows(ring, "ranks"), key=lambda row: int(row.get("rank") or 0))]
-    ends = {clean(row.get("node")): row.get("ends") for row in rows(ring, "fabric")}
-    if len(nodes) < 2 or not ends:
-        return []
-    table = [["Cables", "port 0", "", "port 1", ""]]
-    for index, node in enumerate(nodes):
-        peer = nodes[(index + 1) % len(nodes)]
-        here, there = _cage(ends.get(node), 0), _cage(ends.get(peer), 1)
-        table.append([f"  {node}", here, _wire(here, there), there, peer])
-    head, *cables = ["  ".join(row) for row in columns(table)]
-    # A ring that is down has no addresses on its fabric, which is as it should be.
-    colours = {" -X- ": "red", " ????": "yellow", " ----": "yellow" if ring.get("want") == "up" else None}
-    painted = [style.paint(line, next((colours[mark] for mark in colours if mark in line), None)) for line in cables]
-    return [style.paint("Cables", "bold") + head.rstrip().removeprefix("Cables"), *painted]
-
-
-def _cage(ends: Any, cage: int) -> str:
-    """The state of one cage in a few words; its node may not be able to tell."""
-    if not isinstance(ends, list):
-        return "unknown"
-    twins = [end for end in ends if isinstance(end, dict) and _CAGES.get(str(end.get("device"))) == cage]
-    with_carrier = sum(bool(end.get("carrier")) for end in twins)
-    if not twins:
-        return "no device"
-    if with_carrier == 0:
-        return "no carrier"
-    if with_carrier < len(twins):
-        return f"carrier {with_carrier} of {len(twins)}"
-    return "ok" if all(end.get("verified") for end in twins) else "not set up"
-
-
-def _wire(here: str, there: str) -> str:
-    states = {here, there}
-    if states == {"ok"}:
-        return "===="
-    if any(state.startswith(("no ", "carrier ")) for state in states):
-        return "-X-"
-    return "????" if "unknown" in states else "----"
 
 
 def _ranks(ring: Json, style: Style) -> list[str]:

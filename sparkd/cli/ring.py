@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 
 from sparkd.cli import render
+from sparkd.cli.answer import rows
 from sparkd.cli.client import Client, Json
 from sparkd.cli.failure import Exit, Failure
 from sparkd.cli.text import clean, say
@@ -46,7 +47,7 @@ def _change(client: Client, what: str, verdict: Verdict | None, timeout: float |
 
 def _wait(client: Client, epoch: int, verdict: Verdict, started: float, timeout: float | None) -> Exit:
     """Tell each new sentence of the ring until there is a verdict on it."""
-    told = ""
+    told, followed = "", epoch
     answered = time.monotonic()
     while True:
         now = time.monotonic()
@@ -62,6 +63,10 @@ def _wait(client: Client, epoch: int, verdict: Verdict, started: float, timeout:
             heard = isinstance(ring.get("epoch"), int) and ring["epoch"] >= epoch
             line = render.sentence(ring) if heard else f"waiting for this node to hear of epoch {epoch}"
             ring = ring if heard else {}
+            if ring and ring["epoch"] > followed:
+                # Asked for once, the ring may take several: other cables are a new plan, and a death a new attempt.
+                followed = ring["epoch"]
+                say(f"{now - started:7.1f} s  now epoch {followed}: {clean(ring.get('reason'))}")
         if line != told:
             say(f"{now - started:7.1f} s  {line}")
             told = line
@@ -89,6 +94,6 @@ def _is_down(ring: Json) -> Exit | None:
     if ring.get("want") == "up":
         raise Failure(Exit.ERROR, f"started again by {clean(ring.get('by'))}: {clean(ring.get('reason'))}")
     # A held ring is down as well, and says so by its ranks.
-    states = {row.get("state") for row in render.rows(ring, "ranks")}
+    states = {row.get("state") for row in rows(ring, "ranks")}
     gone = ring.get("phase") == "down" or (ring.get("phase") == "held" and states <= {"down", "ended"})
     return Exit.OK if gone else None

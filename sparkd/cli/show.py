@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any
 
 import ring_mesh
-from sparkd.cli import render
+from sparkd.cli import cables, render
+from sparkd.cli.answer import Json, rows
 from sparkd.cli.client import Client
 from sparkd.cli.failure import Exit, Failure
 from sparkd.cli.text import PHASE_COLOURS, Style, clean, say, style_of
@@ -27,8 +28,17 @@ def status(client: Client, *, as_json: bool, watch: bool) -> Exit:
             _watch(client, as_json=as_json)
         return Exit.OK
     ring = client.get("/v1/ring")
-    say(json.dumps(ring, indent=2) if as_json else render.status(ring, style_of(sys.stdout), time.time()))
+    say(json.dumps(ring, indent=2) if as_json else _status(client, ring))
     return Exit.OK
+
+
+def _status(client: Client, ring: Json) -> str:
+    # Without a ring that is heard, the cables to show are those that the daemon plans for.
+    plan: tuple[str, ...] = ()
+    if not ring.get("cables"):
+        with contextlib.suppress(Failure):
+            plan = cables.planned(client.get("/v1/plan"))
+    return render.status(ring, style_of(sys.stdout), time.time(), plan)
 
 
 def _watch(client: Client, *, as_json: bool) -> None:
@@ -37,8 +47,8 @@ def _watch(client: Client, *, as_json: bool) -> None:
         try:
             ring = client.get("/v1/ring")
             # How long ago a peer was heard changes each time: to a program or a file that is no news.
-            news = json.dumps({**ring, "peers": [{**peer, "age": None} for peer in render.rows(ring, "peers")]})
-            text = json.dumps(ring) if as_json else render.status(ring, style_of(sys.stdout), time.time())
+            news = json.dumps({**ring, "peers": [{**peer, "age": None} for peer in rows(ring, "peers")]})
+            text = json.dumps(ring) if as_json else _status(client, ring)
         except Failure as failure:
             if failure.exit_code != Exit.UNREACHABLE:
                 raise
@@ -53,17 +63,14 @@ def _watch(client: Client, *, as_json: bool) -> None:
 
 
 def plan(client: Client, *, as_json: bool) -> Exit:
-    """Print the plan of the fabric."""
+    """Print the plan of the fabric, over the cables that it is made for."""
     answer = client.get("/v1/plan")
     if as_json:
         say(json.dumps(answer, indent=2))
         return Exit.OK
-    described = answer.get("cluster")
     try:
-        table = {**described, "node": described["nodes"]} if isinstance(described, dict) else {}
-        table.pop("nodes", None)
-        text = ring_mesh.render(ring_mesh.plan(ring_mesh.parse_cluster(table)))
-    except (KeyError, ring_mesh.ClusterError) as error:
+        text = ring_mesh.render(ring_mesh.plan_from_json(answer))
+    except ring_mesh.PlanError as error:
         hint = "sparkctl plan --json prints it as it is"
         raise Failure(Exit.ERROR, f"this sparkctl cannot read the plan: {error}", hint) from error
     say(text.rstrip("\n"))
@@ -100,7 +107,7 @@ def _follow(client: Client, after: int, style: Style, *, as_json: bool) -> None:
 def _tell(client: Client, after: int, style: Style, *, as_json: bool) -> int:
     """Print the events after that number; returns the last number there is."""
     answer = client.get(f"/v1/events?after={after}&limit={_LIMIT}")
-    for event in render.rows(answer, "events"):
+    for event in rows(answer, "events"):
         say(json.dumps(event) if as_json else _event(event, style))
     last = answer.get("last")
     return last if isinstance(last, int) else after

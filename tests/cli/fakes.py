@@ -7,13 +7,18 @@ import socketserver
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import ring_mesh
+from ring_mesh import PORTS, Cabling, Socket, by_order
+from sparkd.core.cabling import names
+from sparkd.core.model import Intent
+from sparkd.wire import encode
+from tests.core.builders import hears, report
 
 Json = dict[str, Any]
 TOKEN = "t0ken-of-the-lab-cluster"
@@ -27,6 +32,20 @@ FINDING = {
     "expected": "a cable to port 1 of spark3",
     "fix": "plug the cable in",
 }
+RELEASED = {
+    "id": "fabric-released",
+    "node": "spark1",
+    "severity": "refuse",
+    "subject": "the fabric ports",
+    "observed": "an operator has taken them from sparkd (sparkctl fabric down)",
+    "expected": "ports that sparkd may configure",
+    "fix": "on spark1: sparkctl fabric up",
+}
+
+
+def wired(*cables: str) -> Cabling:
+    """Cables as "10-21": node 1 port 0 to node 2 port 1."""
+    return Cabling(tuple((Socket(f"spark{c[0]}", int(c[1])), Socket(f"spark{c[3]}", int(c[4]))) for c in cables))
 
 
 @dataclass
@@ -42,6 +61,14 @@ class FakeRing:
     findings: list[Json] = field(default_factory=list)
     held: bool = False
     conductor_silent: bool = False
+    wires: Cabling = field(default_factory=lambda: by_order(NODES))
+    """The cables that are there. The ring of them is heard, unless they are none."""
+    ring_heard: bool = True
+    nodes: tuple[str, ...] = NODES
+    released: bool = False
+    """Whether the fabric ports of the node that answers are the operator's."""
+    links_known: bool = True
+    doctor: Json = field(default_factory=dict)
     starting: int = 0
     """So many requests find a daemon that has only just started."""
     drop: int = 0
@@ -79,14 +106,48 @@ class FakeRing:
                     "text": "",
                     "pid": 0,
                 }
-                for rank, node in enumerate(NODES)
+                for rank, node in enumerate(self.nodes)
             ],
-            "findings": self.findings,
+            "findings": [*self.findings, *([RELEASED] if self.released else [])],
             "peers": [
                 {"node": "spark2", "age": len(self.asked) / 10, "error": "", "epoch": self.epoch, "version": "0.1.0"}
             ],
-            "fabric": [],
+            "fabric": [self.fabric(node) for node in self.nodes],
+            "cables": list(names(self.wires)) if self.ring_heard else [],
             "deaths": [],
+        }
+
+    def fabric(self, node: str) -> Json:
+        neighbours = [asdict(neighbour) for neighbour in hears(node, self.wires).neighbours]
+        lit = {neighbour["device"] for neighbour in neighbours}
+        ends = [{"device": p.device, "carrier": p.device in lit, "verified": self.phase == "ready"} for p in PORTS]
+        return {"node": node, "ends": ends, "neighbours": neighbours}
+
+    def host(self) -> Json:
+        lit = {end["device"] for end in self.fabric("spark1")["ends"] if end["carrier"]}
+        links = [("enP7s7", True, 1500), *((p.device, p.device in lit, 1500 if self.released else 9000) for p in PORTS)]
+        return {
+            "node": "spark1",
+            "rank": 0,
+            "version": "0.1.0",
+            "host": None,
+            "links": [
+                {
+                    "device": device,
+                    "up": not (self.released and device != "enP7s7"),
+                    "carrier": carrier,
+                    "mtu": mtu,
+                    "mac": "",
+                    "carrier_changes": 2,
+                    "settings": {},
+                }
+                for device, carrier, mtu in links
+            ]
+            if self.links_known
+            else None,
+            "roce": None,
+            "report": encode(report("spark1", Intent(self.epoch))),
+            "unknown": [],
         }
 
     def change(self, what: str) -> tuple[int, Json]:
@@ -95,8 +156,8 @@ class FakeRing:
         if what == "start":
             if self.held:
                 return problem(409, "held", "the ring is held", hint="sparkctl clear")
-            if self.findings:
-                return problem(409, "start-refused", "1 check does not pass", findings=self.findings)
+            if self.findings or self.released:
+                return problem(409, "start-refused", "1 check does not pass", findings=self.look()["findings"])
             self.want, self.by, self.reason = "up", "operator", "asked"
         elif what == "stop":
             self.want, self.by, self.reason = "down", "operator", "asked"
@@ -122,7 +183,17 @@ class FakeRing:
             case "GET", "/v1/ring":
                 return 200, self.look()
             case "GET", "/v1/plan":
-                return 200, plan()
+                return 200, plan(self.wires, self.nodes)
+            case "GET", "/v1/host":
+                return 200, self.host()
+            case "GET", "/v1/doctor":
+                return 200, self.doctor
+            case "POST", "/v1/host/fabric/down" if self.want == "up":
+                hint = "sparkctl down --wait"
+                return problem(409, "fabric-in-use", "the ring is wanted up, and its ranks need the fabric", hint=hint)
+            case "POST", "/v1/host/fabric/down" | "/v1/host/fabric/up":
+                self.released = path.endswith("down")
+                return 202, self.fabric("spark1")
             case "GET", "/v1/events":
                 query = parse_qs(urlsplit(url).query)
                 after, limit = int(query["after"][0]), int(query["limit"][0])
@@ -139,10 +210,10 @@ def problem(status: int, code: str, detail: str, **more: Any) -> tuple[int, Json
     return status, {"type": "about:blank", "title": code, "status": status, "code": code, "detail": detail, **more}
 
 
-def plan() -> Json:
-    nodes = [{"name": name, "rank": rank, "address": f"192.168.77.{rank + 1}"} for rank, name in enumerate(NODES)]
+def plan(wires: Cabling | None = None, members: tuple[str, ...] = NODES) -> Json:
+    nodes = [{"name": name, "rank": rank, "address": f"192.168.77.{rank + 1}"} for rank, name in enumerate(members)]
     cluster = ring_mesh.parse_cluster({"name": "lab", "base_range": "10.77.0.0/21", "node": nodes})
-    return ring_mesh.plan_as_json(ring_mesh.plan(cluster))
+    return ring_mesh.plan_as_json(ring_mesh.plan(cluster, wires))
 
 
 class _UnixServer(socketserver.UnixStreamServer):

@@ -59,7 +59,8 @@ STARTING: dict[str, Any] = {
         {"node": "spark2", "age": 0.4, "error": "", "epoch": 7, "version": "0.1.0"},
         {"node": "spark3", "age": 0.9, "error": "", "epoch": 7, "version": "0.1.0"},
     ],
-    "fabric": [{"node": f"spark{rank}", "ends": ends("ok", "ok")} for rank in (1, 2, 3)],
+    "fabric": [{"node": f"spark{rank}", "ends": ends("ok", "ok"), "neighbours": None} for rank in (1, 2, 3)],
+    "cables": [],
     "engine": {"name": "probe", "api": "127.0.0.1:8888"},
     "deaths": [],
 }
@@ -152,6 +153,12 @@ def test_findings_come_with_their_fix() -> None:
         "          fix       plug the cable in, plug the cable in, plug the cable in,",
     ]
     assert lines[start + 5].startswith(" " * 20 + "plug")
+
+
+@pytest.mark.parametrize(("severity", "word"), [("refuse", "refuse"), ("repair", "wait  "), ("warn", "warn  ")])
+def test_what_comes_right_by_itself_is_waited_for(severity: str, word: str) -> None:
+    finding = {"id": "cable-unheard", "node": "spark1", "severity": severity, "subject": "port 0"}
+    assert screen(ring(findings=[finding]))[-1] == f"  {word}  spark1: cable-unheard, port 0"
 
 
 def test_peers_that_are_silent_or_of_another_version() -> None:

@@ -49,6 +49,24 @@ def test_what_a_node_says_of_an_older_epoch_is_no_verdict(ring: FakeRing, ctl: C
     assert ended.out.count("ready") == 1
 
 
+def test_a_start_that_is_planned_anew_for_other_cables_is_followed(ring: FakeRing, ctl: Ctl) -> None:
+    """The ports had not heard their cables yet when the start was accepted."""
+    ring.story = [
+        {"phase": "gated", "summary": "the cables are no ring as far as they are heard"},
+        {"epoch": 9, "by": "recovery", "reason": "the cables are now spark1.0~spark3.1", "summary": "configuring"},
+        {"phase": "ready", "summary": "all ranks serve"},
+    ]
+    ended = ctl("up", *WAIT)
+    assert ended.code == 0
+    assert [line.partition(" s  ")[2] or line for line in ended.out.splitlines()] == [
+        "epoch 8: accepted",
+        "gated: the cables are no ring as far as they are heard",
+        "now epoch 9: the cables are now spark1.0~spark3.1",
+        "gated: configuring",
+        "ready: all ranks serve",
+    ]
+
+
 def test_refusal_lists_each_finding(ring: FakeRing, ctl: Ctl) -> None:
     ring.findings = [FINDING, {**FINDING, "node": "spark3", "subject": "enp1s0f1np1 (port 1)"}]
     code, out, err = ctl("up", *WAIT)

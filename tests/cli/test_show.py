@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import ring_mesh
+from ring_mesh import by_order
 from sparkd.cli.failure import MEANINGS
 from sparkd.cli.text import style_of
 from tests.cli.conftest import Ctl
@@ -29,12 +30,24 @@ def test_status(ring: FakeRing, ctl: Ctl) -> None:
     assert json.loads(ctl("status", "--json").out)["epoch"] == 7
 
 
+def test_status_shows_the_planned_cables_while_no_ring_is_heard(ring: FakeRing, ctl: Ctl) -> None:
+    ring.wires = by_order(("spark1", "spark3", "spark2"))
+    heard = [line.split()[0] for line in ctl("status").out.splitlines() if " ---- " in line]
+    assert heard == ["spark1", "spark3", "spark2"]
+    assert ring.asked == ["GET /v1/ring"]
+    ring.ring_heard = False
+    assert [line.split()[0] for line in ctl("status").out.splitlines() if " ---- " in line] == heard
+    assert ring.asked[1:] == ["GET /v1/ring", "GET /v1/plan"]
+
+
 def test_plan(ring: FakeRing, ctl: Ctl) -> None:
     answer = plan()
     assert json.loads(ctl("plan", "--json").out) == answer
     nodes = [{"name": f"spark{rank}", "rank": rank - 1, "address": f"192.168.77.{rank}"} for rank in (1, 2, 3)]
     cluster = ring_mesh.parse_cluster({"name": "lab", "base_range": "10.77.0.0/21", "node": nodes})
     assert ctl("plan").out == ring_mesh.render(ring_mesh.plan(cluster))
+    ring.wires = by_order(("spark1", "spark3", "spark2"))
+    assert ctl("plan").out == ring_mesh.render(ring_mesh.plan(cluster, ring.wires))
 
 
 def event(number: int, text: str) -> dict[str, object]:
@@ -118,7 +131,16 @@ def test_help_names_every_exit_code() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["upp"], ["up", "--timeout", "0"], ["up", "--timeout", "soon"], ["cluster"], ["cluster", "create", "x"]],
+    [
+        [],
+        ["upp"],
+        ["up", "--timeout", "0"],
+        ["up", "--timeout", "soon"],
+        ["fabric"],
+        ["fabric", "restart"],
+        ["cluster"],
+        ["cluster", "create", "x"],
+    ],
 )
 def test_wrong_usage(arguments: list[str], ctl: Ctl) -> None:
     with pytest.raises(SystemExit) as caught:
