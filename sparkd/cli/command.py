@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sparkd import __version__
-from sparkd.cli import cluster, ring, show
+from sparkd.cli import cluster, discover, doctor, fabric, ring, show
 from sparkd.cli.client import SOCKET, TOKEN_FILE, Client, parse_url, read_token
 from sparkd.cli.failure import MEANINGS, Exit, Failure
 from sparkd.cli.render import findings
@@ -77,16 +77,31 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(run=lambda options: show.status(_client(options), as_json=options.json, watch=options.watch))
 
     command = add("plan", "show what the fabric should be: cables, links, addresses, routes")
+    there = "the cables that are there instead, as the ports hear them; fails with 3 unless they are one ring"
+    command.add_argument("--discover", action="store_true", help=there)
     command.add_argument("--json", action="store_true", help="print what the API says")
-    command.set_defaults(run=lambda options: show.plan(_client(options), as_json=options.json))
+    command.set_defaults(run=_plan)
+
+    command = add("doctor", "show what is wrong on any node, what cannot be told, and how to mend it")
+    command.add_argument("--all", action="store_true", help="the checks that pass or do not apply as well")
+    command.add_argument("--json", action="store_true", help="print what the API says")
+    command.set_defaults(
+        run=lambda options: doctor.doctor(_client(options), as_json=options.json, everything=options.all)
+    )
 
     command = add("events", "show what this node has seen and done, oldest first")
     command.add_argument("--follow", action="store_true", help="go on with new ones, until interrupted")
     command.add_argument("--json", action="store_true", help="print one JSON object per line")
     command.set_defaults(run=lambda options: show.events(_client(options), as_json=options.json, follow=options.follow))
 
+    fabric.add_commands(commands, daemon, _client)
     cluster.add_commands(commands)
     return parser
+
+
+def _plan(options: argparse.Namespace) -> Exit:
+    look = discover.discover if options.discover else show.plan
+    return look(_client(options), as_json=options.json)
 
 
 def _daemon_options() -> argparse.ArgumentParser:

@@ -16,18 +16,20 @@ class Exit(enum.IntEnum):
     UNREACHABLE = 5
     TIMEOUT = 6
     CONFIG = 7
+    DOUBT = 8
     INTERRUPTED = 130
 
 
 MEANINGS = {
     Exit.OK: "done; with --wait: the ring is as asked",
-    Exit.ERROR: "it did not work, or the ring went another way than asked",
+    Exit.ERROR: "it did not work, the ring went another way than asked, or (doctor) a start would be refused",
     Exit.USAGE: "wrong usage of the command",
-    Exit.REFUSED: "refused by the ring; the findings say why",
+    Exit.REFUSED: "refused by the ring, or (plan --discover) the cables are not one ring; the findings say why",
     Exit.DENIED: "not allowed: no token or a wrong one, no permission, not root",
     Exit.UNREACHABLE: "sparkd does not answer, here or on the conductor",
     Exit.TIMEOUT: "--timeout has passed",
     Exit.CONFIG: "a configuration, description or bundle is missing or faulty",
+    Exit.DOUBT: "doctor: nothing refuses a start, but something is to be mended or cannot be told",
     Exit.INTERRUPTED: "interrupted",
 }
 

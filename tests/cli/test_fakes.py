@@ -9,6 +9,7 @@ import pytest
 
 from sparkd import wire
 from tests.cli.fakes import FINDING, FakeRing
+from tests.cli.test_doctor import DOCTOR
 from tests.cli.test_render import STARTING
 
 
@@ -16,7 +17,12 @@ from tests.cli.test_render import STARTING
     ("kind", "answer"),
     [
         (wire.RingStatus, FakeRing(findings=[FINDING]).look()),
+        (wire.RingStatus, FakeRing(released=True, ring_heard=False).look()),
         (wire.RingStatus, STARTING),
+        (wire.HostStatus, FakeRing().host()),
+        (wire.HostStatus, FakeRing(links_known=False).host()),
+        (wire.FabricStatus, FakeRing().answer("POST", "/v1/host/fabric/down")[1]),
+        (wire.DoctorStatus, DOCTOR),
         (wire.Operation, FakeRing().change("start")[1]),
         (
             wire.Events,
