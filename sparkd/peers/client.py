@@ -101,7 +101,10 @@ def _plain(error: BaseException) -> str:
         # In TLS 1.3 a server judges the client's certificate after the client's handshake has ended.
         return "it closed the connection; if it goes on doing so, it refuses this node's certificate"
     if isinstance(error, ssl.SSLError):
-        return f"TLS failed: {error.reason or error}"
+        reason = error.reason or str(error)
+        if "ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason):
+            return "it refuses this node's certificate"
+        return f"TLS failed: {reason}"
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, OSError) and error.strerror:

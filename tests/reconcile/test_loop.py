@@ -142,11 +142,14 @@ async def test_a_lost_event_is_caught_by_the_tick_however_much_the_peers_have_to
         machine.deaf = True
         machine.units.die(1, signal=9)
 
-        def found() -> bool:
-            machine.loop.wake("peers")
-            return machine.loop.ring().ranks[1].state == "ended"
+        async def chatter() -> None:
+            while True:
+                machine.loop.wake("peers")
+                await asyncio.sleep(0)
 
-        await until(found, seconds=1.0)
+        talking = asyncio.create_task(chatter())
+        await until(lambda: machine.loop.ring().ranks[1].state == "ended", seconds=2.0)
+        talking.cancel()
 
 
 @in_loop
