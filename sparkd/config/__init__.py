@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Network
 from pathlib import Path
 
-from ring_mesh import FABRIC_DEVICES, Cluster, free_range, overlaps
+from ring_mesh import FABRIC_DEVICES, Cluster, free_range, overlaps, plan
 from ring_mesh.cluster import shown
 from sparkd.config.files import Document, read
 from sparkd.config.secrets import MADE_BY, check_modes, check_tls, read_cluster_key, read_token
@@ -86,9 +86,10 @@ def check_host(settings: Settings, routes: Iterable[tuple[str, str]]) -> list[Pr
         (IPv4Network(network, strict=False), device) for network, device in routes if device not in FABRIC_DEVICES
     ]
     base_range = settings.cluster.base_range
-    hits = dict.fromkeys((collision.network, collision.where) for collision in overlaps(base_range, networks))
+    subnets = len(plan(settings.cluster).links)
+    hits = dict.fromkeys((collision.network, collision.where) for collision in overlaps(base_range, networks, subnets))
     members = [IPv4Network(node.address) for node in settings.cluster.nodes]
-    free = free_range([*(network for network, _ in networks), *members])
+    free = free_range([*(network for network, _ in networks), *members], subnets)
     expected = "a range that this host has no route to" + (f', such as "{free}"' if free else "")
     file = Document(str(settings.paths.config), {}, settings.sources).source("cluster.base_range")
     return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from ipaddress import IPv4Network
 
-from ring_mesh import FABRIC_DEVICES, End, Plan, Route, free_range, overlaps
+from ring_mesh import FABRIC_DEVICES, End, Plan, Route, collisions, free_range
 from sparkd.core import findings as catalogue
 from sparkd.core.actions import (
     ADDRESS_LABEL,
@@ -153,11 +153,11 @@ def _judge_overlap(plan: Plan, node: str, seen: NetworkFacts) -> list[Finding]:
         for route in seen.routes
         if route.device not in FABRIC_DEVICES
     ]
-    collisions = overlaps(plan.cluster.base_range, others)
-    if not collisions:
+    hits = collisions([link.subnet for link in plan.links], others)
+    if not hits:
         return []
-    where = ", ".join(dict.fromkeys(collision.where for collision in collisions))
-    free = free_range(network for network, _ in others)
+    where = ", ".join(dict.fromkeys(hit.where for hit in hits))
+    free = free_range([network for network, _ in others], len(plan.links))
     return [catalogue.subnet_overlap(node, str(plan.cluster.base_range), where, str(free) if free else None)]
 
 
