@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -98,6 +99,7 @@ def test_a_daemon_that_starts_is_seen_and_sees_without_waiting_for_a_period() ->
             async with daemon(two, 2) as second:
                 assert await first.until_hears(TWO_AT_P1) < 2
                 await second.until_hears(Neighbour(P1, "spark1", ONE, P0, "lab", True), seconds=2)
+                assert (await first.observe()).settled == ()  # that takes a period
             async with daemon(two, 2) as successor:
                 # The first has not forgotten the one before it: it answers because it is asked.
                 await successor.until_hears(Neighbour(P1, "spark1", ONE, P0, "lab", True), seconds=2)
@@ -228,7 +230,7 @@ def _garbage(number: int) -> bytes:
         whole.replace(b'"v":1', b'"v":9'),
         whole.replace(b"spark2", b"\x1b[31m2"),
         whole + b" " * 512,
-        whole[:-32] + b" " * 512,
+        hello(8)[:-32] + b" " * 512,
     )[number % 8]
 
 
@@ -282,40 +284,67 @@ def _join(ear: socket.socket, device: str) -> None:
     ear.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_MULTICAST_LOOP, 0)
 
 
-def test_a_udp_port_in_other_hands_is_named_and_taken_once_it_is_free() -> None:
+def test_a_udp_port_in_other_hands_is_named_once_and_taken_when_it_is_free() -> None:
     async def body(one: Machine, two: Machine) -> None:
-        with speaker(one, P0, port=PORT):
-            async with daemon(one, 1, period=0.2) as only:
+        with speaker(one, P0, port=PORT) as other:
+            async with daemon(two, 2, period=0.2), daemon(one, 1, period=0.2) as only:
                 with pytest.raises(DoorError, match=f"hello: UDP port {PORT} cannot be used: Address already in use"):
                     await only.observe()
-        async with daemon(two, 2, period=0.2):
-            with speaker(one, P0, port=PORT):
-                async with daemon(one, 1, period=0.2) as only:
-                    with pytest.raises(DoorError):
-                        await only.observe()
-                    assert len(only.bell.sources) == 1
+                await asyncio.sleep(0.6)
+                assert len(only.bell.sources) == 1
+                one.do(other.close)
+                await asyncio.sleep(0.4)
+                await only.until_hears(TWO_AT_P1)
 
     with cabled() as (one, two):
         asyncio.run(body(one, two))
 
 
+def test_whoever_is_new_is_answered_at_once_without_asking_and_only_then() -> None:
+    async def body(one: Machine, two: Machine) -> None:
+        async with daemon(one, 1) as only:
+            await only.until_hears()
+            with speaker(two, port=PORT) as ear:
+                two.do(lambda: _join(ear, P1))
+                ear.settimeout(2)
+                ear.sendto(hello(9, key=b"other", asks=True), (GROUP, PORT))
+                first = await asyncio.to_thread(ear.recv, 2048)
+                ear.sendto(hello(9, key=b"other", asks=True), (GROUP, PORT))
+                ear.sendto(hello(2), (GROUP, PORT))
+                second = await asyncio.to_thread(ear.recv, 2048)
+                assert [Seal(KEY).read(data) for data in (first, second)] == [
+                    (Hello("lab", "spark1", ONE, P0, _boot_id(), asks), True) for asks in (True, False)
+                ]
+                ear.settimeout(0.3)
+                with pytest.raises(TimeoutError):
+                    await asyncio.to_thread(ear.recv, 2048)
+
+    with cabled() as (one, two):
+        asyncio.run(body(one, two))
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+
+
 def test_no_capability_is_needed() -> None:
-    """The socket calls of the door, by nobody without a capability."""
+    """The door as a program of its own that has none."""
     with machines(1) as (one,):
         one.ip(f"link add dev {P0} type veth peer name far", f"link set dev {P0} up", "link set dev far up")
         program = (
-            "import asyncio; from sparkd.host.hello import MulticastHellos\n"
+            "import asyncio, pathlib; from sparkd.host.hello import MulticastHellos\n"
             "async def main():\n"
             "    door = MulticastHellos('lab', 'spark1', '1' * 32, b'key')\n"
+            "    print(*[line for line in pathlib.Path('/proc/self/status').read_text().splitlines() if 'CapEff' in line])\n"
             "    print((await door.observe()).deaf, sorted(door._socket._joined))\n"
             "    door.close()\n"
             "asyncio.run(main())"
         )
-        command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]
+        command = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
         index = one.do(lambda: socket.if_nametoindex(P0))
         done = one.do(
             lambda: subprocess.run(
                 [*command, "/usr/bin/python3", "-c", program], check=False, capture_output=True, text=True, timeout=20
             )
         )
-        assert (done.stdout, done.stderr) == (f"() [{index}]\n", "")
+        assert (done.stdout, done.stderr) == (f"CapEff:\t{0:016x}\n() [{index}]\n", "")

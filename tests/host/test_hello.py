@@ -203,6 +203,16 @@ def test_a_stranger_that_gets_the_key_is_news() -> None:
     assert table.neighbours() == (heard(1),)
 
 
+def test_a_port_keeps_eight_and_members_before_strangers() -> None:
+    table = Table(16)
+    for number in range(20):
+        assert table.hear(heard(number, ours=False), 0) == (number < MAX_PER_PORT)
+    for number in range(20, 40):
+        assert table.hear(heard(number), 0) == (number < 20 + MAX_PER_PORT)
+    assert {n.node for n in table.neighbours()} == {f"spark{number}" for number in range(20, 20 + MAX_PER_PORT)}
+    assert table.hear(heard(1, ours=False, device=P1), 0)
+
+
 ARRIVALS = st.lists(st.tuples(st.integers(0, 30), st.booleans(), st.sampled_from([P0, P1]), st.integers(0, 3)))
 
 
