@@ -140,8 +140,14 @@ def test_a_node_that_has_never_answered() -> None:
     found = look(ring | {"cables": []}, Style(100))
     assert "spark3, not heard yet: connection refused" in found.text.splitlines()
     assert [line[31:] for line in section(found, "spark3")] == ["unknown"] * 4
-    # Nobody has said that the cables to it are missing.
+    # Nobody has said that the cables to it are missing, nor those between two that have not answered.
     assert found.text.splitlines()[-2:] == ["To be one ring", "  - spark3: what its ports hear is not known"]
+    ring["fabric"][1] |= {"ends": None, "neighbours": None}
+    assert look(ring | {"cables": []}, Style(100)).text.splitlines()[-3:] == [
+        "To be one ring",
+        "  - spark2: what its ports hear is not known",
+        "  - spark3: what its ports hear is not known",
+    ]
 
 
 def test_a_cable_that_is_heard_at_one_end_only() -> None:

@@ -8,7 +8,7 @@ import re
 from sparkd.cli.fabric import table
 from sparkd.cli.text import Style
 from tests.cli.conftest import Ctl
-from tests.cli.fakes import FakeRing, wired
+from tests.cli.fakes import RELEASED, FakeRing, wired
 
 
 def test_show(ring: FakeRing, ctl: Ctl) -> None:
@@ -93,6 +93,11 @@ def test_down_and_up(ring: FakeRing, ctl: Ctl) -> None:
         "",
     )
     assert ctl("up").code == 0
+
+
+def test_another_node_s_ports_are_its_own_affair(ring: FakeRing, ctl: Ctl) -> None:
+    ring.findings = [RELEASED | {"node": "spark2"}]
+    assert "taken from sparkd" not in ctl("fabric", "show").out
 
 
 def test_down_is_refused_while_the_ring_needs_the_ports(ring: FakeRing, ctl: Ctl) -> None:
