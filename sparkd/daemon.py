@@ -200,7 +200,7 @@ def _poller(settings: Settings) -> Poller:
 
 def _environment(settings: Settings, state: State, gids: SysfsGids) -> Environment:
     async def environment(epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
-        the_plan = plan_of(settings.cluster, state.intent.cables)
+        the_plan = plan_of(settings.cluster, state.intent.cables, state.intent.addresses)
         # Each epoch has a key of its own: a rank of another epoch cannot join, whatever it believes.
         key = hmac.new(settings.cluster_key, f"rank group of epoch {epoch}".encode(), hashlib.sha256).hexdigest()
         own = rank_environment(
@@ -242,6 +242,7 @@ def digests(settings: Settings) -> dict[str, str]:
         "engine.rendezvous_port": str(settings.engine.rendezvous_port),
         "engine.api": settings.engine.api,
         "cluster.key": hashlib.sha256(b"fingerprint" + settings.cluster_key).hexdigest()[:16],
+        "fabric.address_plan": "adopt" if settings.policy.adopt else "base",
         "wire": str(wire.WIRE_VERSION),
     }
 

@@ -16,6 +16,7 @@ ENGINES = ("probe",)
 _TABLES: dict[str, tuple[str, ...]] = {
     "node": ("name",),
     "cluster": (),  # its keys are known to ring_mesh
+    "fabric": ("address_plan",),
     "engine": ("name", "rendezvous_port", "api"),
     "listen": ("operator", "peer_port"),
     "recovery": ("backoff_seconds", "backoff_max_seconds", "restarts", "window_minutes", "stop_deadline_seconds"),
@@ -91,7 +92,7 @@ class Checker:
         return engine, listen
 
     def policy_and_tick(self) -> tuple[Policy, float]:
-        """`[recovery]` and `[peers]`; the tick in seconds."""
+        """`[recovery]`, `[peers]` and `[fabric]`; the tick in seconds."""
         # The unit's watchdog wants a finished cycle within 30 s, so that a tick has to leave room for a slow one.
         tick = self._number("peers.tick_seconds", 5, 0.5, 10)
         policy = Policy(
@@ -101,10 +102,18 @@ class Checker:
             window=60 * self._number("recovery.window_minutes", Policy.window / 60, 1, 10080),
             peer_fresh=self._number("peers.fresh_seconds", Policy.peer_fresh, 1, 300),
             stop_deadline=self._number("recovery.stop_deadline_seconds", Policy.stop_deadline, 1, 600),
+            adopt=self._address_plan() == "adopt",
         )
         self._at_least("recovery.backoff_max_seconds", policy.backoff_max, "backoff_seconds", policy.backoff)
         self._at_least("peers.fresh_seconds", policy.peer_fresh, "twice tick_seconds", 2 * tick)
         return policy, tick
+
+    def _address_plan(self) -> str:
+        expected = "base or adopt"
+        named = self._text("fabric.address_plan", expected, "base") or "base"
+        if named not in expected.split(" or "):
+            self.add("fabric.address_plan", shown(named), expected)
+        return named
 
     def _value(self, key: str) -> object | None:
         table, _, name = key.partition(".")

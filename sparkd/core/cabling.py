@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from ipaddress import IPv4Interface
 
-from ring_mesh import PORTS, Cabling, CablingError, Cluster, Plan, Port, Socket, plan, ring_order
+from ring_mesh import PORTS, Cabling, Cluster, Plan, Port, Socket, adopt, plan, ring_order
 from sparkd.core import findings as catalogue
 from sparkd.core.facts import HelloFacts, Neighbour, NetworkFacts
-from sparkd.core.model import Finding, PeerView
+from sparkd.core.model import AddressClaim, Finding, PeerView
 
 _BY_DEVICE = {port.device: port for port in PORTS}
 Heard = Mapping[str, Sequence[Neighbour]]
@@ -21,14 +22,24 @@ Heard = Mapping[str, Sequence[Neighbour]]
 
 
 @lru_cache(maxsize=16)
-def plan_of(cluster: Cluster, cables: tuple[str, ...]) -> Plan:
-    """The plan over those cables, or over the default cabling if they do not make a ring of this cluster."""
-    if cables:
-        try:
-            return plan(cluster, parse(cables))
-        except (CablingError, ValueError):
-            return plan(cluster)
-    return plan(cluster)
+def plan_of(cluster: Cluster, cables: tuple[str, ...], addresses: tuple[AddressClaim, ...] = ()) -> Plan:
+    """The plan over those cables and with those addresses; over the default cabling if they cannot be one."""
+    if not cables:
+        return plan(cluster)
+    try:
+        if addresses:
+            return adopted(cluster, parse(cables), addresses)
+        return plan(cluster, parse(cables))
+    except ValueError:  # of which the errors of ring_mesh are some
+        return plan(cluster)
+
+
+def adopted(cluster: Cluster, cabling: Cabling, addresses: Iterable[AddressClaim]) -> Plan:
+    """The plan with the addresses that the hosts have. Raises AdoptError."""
+    found: dict[tuple[str, str], list[IPv4Interface]] = {}
+    for claim in addresses:
+        found.setdefault((claim.node, claim.device), []).append(IPv4Interface(claim.address))
+    return adopt(cluster, cabling, found)
 
 
 def parse(cables: Iterable[str]) -> Cabling:

@@ -70,6 +70,17 @@ def address_foreign(node: str, device: str, address: str) -> Finding:
     )
 
 
+def address_unfit(node: str, device: str, found: str, expected: str) -> Finding:
+    return _refuse(
+        "address-unfit",
+        node,
+        device,
+        f"its address cannot be adopted: {found}",
+        expected,
+        'correct it in the host\'s own network configuration, or set address_plan = "base" on every node',
+    )
+
+
 def source_unknown(node: str, source: str, why: str) -> Finding:
     return _refuse("unknown-is-a-state", node, source, why, "an answer", f"journalctl -u sparkd on {node}")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ring_mesh import CablingError
-from sparkd.core import cabling, checks, doctor, links
+from sparkd.core import cabling, checks, doctor, judge, links
 from sparkd.core import findings as catalogue
 from sparkd.core.model import Finding, PeerView, Report, Unknown
 from sparkd.core.snapshot import Snapshot
@@ -47,6 +47,7 @@ def ring_findings(s: Snapshot) -> tuple[Finding, ...]:
         found += report.findings
     found += _skews(s)
     found += checks.findings(doctor.compare(s))
+    found += [finding for finding in judge.unfit_addresses(s) if finding not in found]
     if not s.cables and not found:  # each cable is right, or nobody has said otherwise
         found.append(catalogue.cable_ring(s.node, cable_fault(s)))
     return tuple(found)

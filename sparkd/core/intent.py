@@ -47,13 +47,19 @@ def recabled(s: Snapshot) -> Intent | None:
 
     Only while nobody has started a rank in this epoch: a plan is never changed under one.
     """
-    if not s.conductor or s.intent.want != "up" or not s.cables or s.cables == s.intent.cables:
+    cables, addresses = s.wiring
+    if not s.conductor or s.intent.want != "up" or not cables:
+        return None
+    if (cables, addresses) == (s.intent.cables, s.intent.addresses):
         return None
     attempts = [s.attempt, *(peer.report.attempt for peer in s.peers if peer.report is not None)]
     if any(attempt is not None and attempt.epoch >= s.intent.epoch for attempt in attempts):
         return None
     reason = f"the cables are now {', '.join(s.cables)}"
-    return replace(s.intent, epoch=s.intent.epoch + 1, by="recovery", reason=reason, at=s.now, cables=s.cables)
+    if cables == s.intent.cables:
+        reason = "the addresses on the fabric ports are others now"
+    again = replace(s.intent, epoch=s.intent.epoch + 1, by="recovery", reason=reason, at=s.now)
+    return replace(again, cables=cables, addresses=addresses)
 
 
 def accept(s: Snapshot, request: Request, by: str) -> Accepted | Refused:
@@ -79,7 +85,7 @@ def _accept_start(s: Snapshot, by: str) -> Accepted | Refused:
     if against:
         more = f" (and {len(against) - 1} more)" if len(against) > 1 else ""
         return Refused("start-refused", f"the ring cannot start: {against[0].sentence}{more}", against)
-    return Accepted(replace(_next(s, "up", by, "start asked for"), cables=s.cables), new=True)
+    return Accepted(replace(_next(s, "up", by, "start asked for"), cables=s.wiring[0], addresses=s.wiring[1]), new=True)
 
 
 def _accept_stop(s: Snapshot, by: str) -> Accepted:

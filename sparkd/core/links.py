@@ -20,7 +20,7 @@ from sparkd.core.actions import (
     SetSysctl,
     SetUp,
 )
-from sparkd.core.model import EndState, Finding, NetworkFacts, PortBefore, RouteFact
+from sparkd.core.model import AddressClaim, EndState, Finding, NetworkFacts, PortBefore, RouteFact
 
 # A host with several ports answers ARP for any of its addresses on any of them unless told otherwise, and a peer would
 # learn the wrong port's MAC for an address behind another cable (arp_ignore, arp_announce). Replies to a far address
@@ -78,6 +78,15 @@ def restore(seen: NetworkFacts, before: tuple[PortBefore, ...]) -> tuple[FabricC
     return tuple(steps)
 
 
+def claims(node: str, seen: NetworkFacts) -> tuple[AddressClaim, ...]:
+    """The addresses on this host's fabric ports that sparkd has not put there."""
+    return tuple(
+        AddressClaim(node, a.device, a.address)
+        for a in seen.addresses
+        if a.device in FABRIC_DEVICES and a.label != label(a.device)
+    )
+
+
 def found(seen: NetworkFacts) -> tuple[PortBefore, ...]:
     """The fabric ports as they are now, to be remembered before the first change."""
     ports = [link for link in seen.links if link.device in FABRIC_DEVICES]
@@ -113,14 +122,15 @@ def ends(plan: Plan, node: str, seen: NetworkFacts) -> tuple[EndState, ...]:
     )
 
 
-def judge(plan: Plan, node: str, seen: NetworkFacts) -> tuple[Finding, ...]:
+def judge(plan: Plan, node: str, seen: NetworkFacts, *, adopt: bool = False) -> tuple[Finding, ...]:
     """What stands in the way of a start on this host, cables first. Addresses, MTU and routes are sparkd's to mend."""
     found: list[Finding] = []
     for cage in (0, 1):
         found += _judge_cage(plan, node, cage, seen)
     found += _judge_management(plan, node, seen)
     found += _judge_overlap(plan, node, seen)
-    found += _judge_foreign(plan, node, seen)
+    if not adopt:
+        found += _judge_foreign(plan, node, seen)
     return tuple(found)
 
 

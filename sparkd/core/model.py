@@ -67,12 +67,22 @@ class Death:
 
 
 @dataclass(frozen=True)
+class AddressClaim:
+    """An address, with prefix length, that a fabric port had from its host's own configuration."""
+
+    node: str
+    device: str
+    address: str
+
+
+@dataclass(frozen=True)
 class Intent:
     """What the ring is to do. Only the conductor issues one, each with an epoch above every epoch it has seen.
 
     `held`: sparkd gave up; want is down until an operator clears it. `blind`: a stop issued before every peer had
     been heard; it is issued again above whatever epoch a peer turns out to have. `cables` are those that were seen when
     it was issued, each as "spark1.0-spark2.1" (node and cage of both ends); all hosts plan the fabric from them.
+    `addresses`: those that hosts already had on their ports, with `address_plan = "adopt"`; otherwise empty.
     """
 
     epoch: int = 0
@@ -84,6 +94,7 @@ class Intent:
     blind: bool = False
     deaths: tuple[Death, ...] = ()
     cables: tuple[str, ...] = ()
+    addresses: tuple[AddressClaim, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -169,6 +180,7 @@ class Report:
     ends: tuple[EndState, ...] | None = None
     findings: tuple[Finding, ...] = ()
     neighbours: tuple[Neighbour, ...] | None = None
+    addresses: tuple[AddressClaim, ...] = ()
     checks: tuple[CheckOutcome, ...] | None = None
     hardware: HardwareFacts | None = None
     digests: dict[str, str] = field(default_factory=dict)
@@ -188,6 +200,7 @@ class PeerView:
 
 __all__ = [
     "STAGES",
+    "AddressClaim",
     "AddressFact",
     "Attempt",
     "CheckOutcome",

@@ -140,7 +140,8 @@ def judge(s: Snapshot) -> Verdict | None:
         f"restart: {reason}",
         s.now,
         deaths=history[-10:],
-        cables=s.cables or s.intent.cables,
+        cables=s.wiring[0] or s.intent.cables,
+        addresses=s.wiring[1] if s.wiring[0] else s.intent.addresses,
     )
     return Verdict(again, f"{reason}; restarting", 0.0)
 

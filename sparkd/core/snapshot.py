@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ring_mesh import CablingError, Cluster, Plan
-from sparkd.core import cabling, judge
+from ring_mesh import AdoptError, CablingError, Cluster, Plan
+from sparkd.core import cabling, judge, links
 from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import (
+    AddressClaim,
     Attempt,
     FabricMemory,
     Finding,
@@ -25,7 +26,10 @@ from sparkd.core.model import (
 
 @dataclass(frozen=True)
 class Policy:
-    """The times and budgets of `[recovery]` and `[peers]` in sparkd.toml; seconds unless the name says otherwise."""
+    """The times and budgets of `[recovery]` and `[peers]` in sparkd.toml; seconds unless the name says otherwise.
+
+    `adopt`: plan with the addresses that the hosts' own configuration has put on the fabric ports.
+    """
 
     backoff: float = 5.0
     backoff_max: float = 300.0
@@ -33,6 +37,7 @@ class Policy:
     window: float = 3600.0
     peer_fresh: float = 15.0
     stop_deadline: float = 20.0
+    adopt: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,10 +74,31 @@ class Snapshot:
             return ()
 
     @cached_property
+    def claims(self) -> tuple[AddressClaim, ...]:
+        """The addresses on all hosts' fabric ports that are not sparkd's; empty unless they are to be adopted."""
+        if not self.policy.adopt:
+            return ()
+        own = () if isinstance(self.network, Unknown) else links.claims(self.node, self.network)
+        theirs = (claim for peer in self.peers if peer.report is not None for claim in peer.report.addresses)
+        return tuple(sorted((*own, *theirs), key=lambda claim: (claim.node, claim.device, claim.address)))
+
+    @cached_property
+    def wiring(self) -> tuple[tuple[str, ...], tuple[AddressClaim, ...]]:
+        """Cables and addresses to plan with now: the cables are empty while they, or the addresses, do not fit."""
+        if not self.cables or not self.policy.adopt:
+            return self.cables, ()
+        try:
+            cabling.adopted(self.cluster, cabling.parse(self.cables), self.claims)
+        except AdoptError:
+            return (), ()
+        return self.cables, self.claims
+
+    @cached_property
     def plan(self) -> Plan:
-        """Of the cables in the intent while the ring is wanted up, and of those that are seen otherwise."""
-        cables = self.intent.cables if self.intent.want == "up" else self.cables
-        return cabling.plan_of(self.cluster, cables)
+        """Of the cables and addresses in the intent while the ring is wanted up, else of those that are seen."""
+        if self.intent.want == "up":
+            return cabling.plan_of(self.cluster, self.intent.cables, self.intent.addresses)
+        return cabling.plan_of(self.cluster, *self.wiring)
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:

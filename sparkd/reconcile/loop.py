@@ -249,8 +249,10 @@ class Loop:
 
     def plan(self) -> dict[str, Any]:
         """Of the cables that are planned for or heard; before the first cycle, of those last planned for."""
-        plan = self._now()[0].plan if self._last is not None else plan_of(self.site.cluster, self.state.intent.cables)
-        return dict(plan_as_json(plan))
+        if self._last is not None:
+            return dict(plan_as_json(self._now()[0].plan))
+        intent = self.state.intent
+        return dict(plan_as_json(plan_of(self.site.cluster, intent.cables, intent.addresses)))
 
     def doctor(self) -> wire.DoctorStatus:
         return status.doctors(*self._now())

@@ -37,6 +37,7 @@ def report(s: Snapshot, d: Decision, identity: Identity, sequence: int) -> Repor
         findings=d.findings,
         digests=s.digests,
         neighbours=None if isinstance(s.hello, Unknown) else s.hello.neighbours,
+        addresses=() if isinstance(s.network, Unknown) else links.claims(s.node, s.network),
         checks=doctor.outcomes(doctor.examine(s)),
         hardware=doctor.shared(s.hardware),
         unknown=unknowns(s),

@@ -133,8 +133,9 @@ def test_secrets_stay_out_of_logs(etc: Etc) -> None:
         (
             "[recover]\nrestarts = 1",
             'recover: found an unknown key, expected "recovery"? Known keys: node, cluster, '
-            "engine, listen, recovery, peers",
+            "fabric, engine, listen, recovery, peers",
         ),
+        ('[fabric]\naddress_plan = "mine"', 'fabric.address_plan: found "mine", expected base or adopt'),
         ("[[recovery]]\nrestarts = 1", "recovery: found a list of 1, expected one [recovery] table"),
     ],
 )

@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ring_mesh import Cabling, CablingError, Socket, by_order
-from sparkd.core import cabling
+from sparkd.core import cabling, links
+from sparkd.core.actions import AddAddress, AddRoute
 from sparkd.core.decide import decide
-from sparkd.core.facts import HelloFacts, Neighbour
+from sparkd.core.facts import AddressFact, HelloFacts, Neighbour, NetworkFacts
 from sparkd.core.gates import own_findings, ring_findings
 from sparkd.core.intent import Accepted, Refused, accept
 from sparkd.core.model import Finding, Intent
-from sparkd.core.snapshot import Snapshot
-from tests.core.builders import CABLES, CLUSTER, NODES, NOW, hears, peer, snapshot
+from sparkd.core.snapshot import Policy, Snapshot
+from tests.core.builders import CABLES, CLUSTER, NODES, NOW, PLAN, bare_network, hears, peer, snapshot
 
 DOWN = Intent(6, "down", "operator", "stop asked for", NOW)
 
@@ -201,3 +202,61 @@ def test_cables_that_are_no_ring_of_this_cluster_fall_back_to_the_ranks() -> Non
     assert cabling.plan_of(CLUSTER, ("spark1.0~spark9.1",)) == cabling.plan_of(CLUSTER, ())
     with pytest.raises(CablingError):
         cabling.discovered(CLUSTER, {})
+
+
+def claimed(node: str, third: int = 50) -> NetworkFacts:
+    """As netplan might have configured it: 172.20.x.y/24, by other hands than sparkd's."""
+    seen = bare_network(node)
+    up = tuple(replace(link, up=True, carrier=True) for link in seen.links)
+    own = tuple(
+        AddressFact(
+            end.device, f"172.20.{third + int(str(end.address.ip).split('.')[2])}.{end.rank + 1}/24", end.device
+        )
+        for end in PLAN.ends_of(node)
+    )
+    return replace(seen, links=up, addresses=(*seen.addresses, *own))
+
+
+def adopting(**networks: NetworkFacts) -> Snapshot:
+    given = {node: networks.get(node) or claimed(node) for node in NODES}
+    peers = tuple(
+        peer(n, DOWN, neighbours=hears(n).neighbours, addresses=links.claims(n, given[n])) for n in ("spark2", "spark3")
+    )
+    return snapshot("spark1", intent=DOWN, network=given["spark1"], peers=peers, policy=Policy(adopt=True))
+
+
+def test_addresses_that_the_hosts_have_are_adopted_instead_of_renumbered() -> None:
+    s = adopting()
+    answer = accept(s, "start", "x")
+    assert isinstance(answer, Accepted)
+    assert len(answer.intent.addresses) == 12
+    up = replace(s, intent=answer.intent)
+    assert {str(end.address) for end in up.plan.ends_of("spark1")} == {
+        claim.address for claim in links.claims("spark1", claimed("spark1"))
+    }
+    changes = [change for action in decide(up).actions for change in getattr(action, "changes", ())]
+    assert not any(isinstance(change, AddAddress) for change in changes)
+    assert {change.destination for change in changes if isinstance(change, AddRoute)} == {
+        str(route.destination) for route in up.plan.routes_of("spark1")
+    }
+
+
+def test_an_address_that_cannot_be_adopted_is_refused_by_its_node_and_device() -> None:
+    lost = claimed("spark1")
+    lost = replace(lost, addresses=tuple(a for a in lost.addresses if a.device != "enp1s0f0np0"))
+    answer = accept(adopting(spark1=lost), "start", "x")
+    assert isinstance(answer, Refused)
+    assert ("address-unfit", "spark1", "enp1s0f0np0") in {(f.id, f.node, f.subject) for f in answer.findings}
+
+
+def test_twins_in_one_subnet_are_not_adopted() -> None:
+    twins = claimed("spark1")
+    twins = replace(
+        twins,
+        addresses=tuple(
+            replace(a, address="172.20.50.9/24") if a.device == "enP2p1s0f0np0" else a for a in twins.addresses
+        ),
+    )
+    answer = accept(adopting(spark1=twins), "start", "x")
+    assert isinstance(answer, Refused)
+    assert {f.id for f in answer.findings} >= {"address-unfit"}
