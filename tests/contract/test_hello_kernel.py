@@ -137,6 +137,7 @@ def test_a_plug_that_leads_back_into_its_own_port_is_heard() -> None:
             "link set dev plug up",
             f"link set dev {P0} up",
         )
+        one.address(P0)
         asyncio.run(body(one))
 
 
@@ -335,7 +336,8 @@ def test_no_capability_is_needed() -> None:
             "import asyncio, pathlib; from sparkd.host.hello import MulticastHellos\n"
             "async def main():\n"
             "    door = MulticastHellos('lab', 'spark1', '1' * 32, b'key')\n"
-            "    print(*[line for line in pathlib.Path('/proc/self/status').read_text().splitlines() if 'CapEff' in line])\n"
+            "    lines = pathlib.Path('/proc/self/status').read_text().splitlines()\n"
+            "    print(*[line for line in lines if 'CapEff' in line])\n"
             "    print((await door.observe()).deaf, sorted(door._socket._joined))\n"
             "    door.close()\n"
             "asyncio.run(main())"
