@@ -30,6 +30,14 @@ def lab() -> Iterator[Lab]:
         yield made
 
 
+@pytest.fixture(scope="module", params=[2, 4], ids=["pair", "square"])
+def sized_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """The same with two nodes and one cable, and with four in a ring."""
+    with _lab(f"of-{request.param}", request.param) as made:
+        made.up()
+        yield made
+
+
 @pytest.fixture(scope="module")
 def bare_lab() -> Iterator[Lab]:
     """Three booted nodes with nothing installed; mended after each test."""
@@ -46,11 +54,11 @@ def no_lab() -> Iterator[Lab]:
 
 
 @contextlib.contextmanager
-def _lab(purpose: str) -> Iterator[Lab]:
+def _lab(purpose: str, nodes: int = 3) -> Iterator[Lab]:
     """A lab in a directory of its own, removed in the end, also when the test run is interrupted or terminated."""
     usual = places().directory
     directory = usual.with_name(f"{usual.name}-{purpose}")
-    made = Lab(directory)
+    made = Lab(directory, nodes)
     busy = f"lab: another test run is using {directory}; wait for it, or set SPARKD_LAB_DIR"
     with locked(directory.with_name(directory.name + ".tests"), wait=False, busy=busy, remove=True):
         before = signal.signal(signal.SIGTERM, _interrupt)
@@ -70,7 +78,9 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 @pytest.fixture(autouse=True)
 def _mended(request: pytest.FixtureRequest) -> Iterator[None]:
     """After a test, plug in and switch on what it has left unplugged or off, for the next one."""
-    shared = [request.getfixturevalue(name) for name in ("lab", "bare_lab") if name in request.fixturenames]
+    shared = [
+        request.getfixturevalue(name) for name in ("lab", "sized_lab", "bare_lab") if name in request.fixturenames
+    ]
     yield
     for made in shared:
         made.mend()

@@ -21,6 +21,11 @@ class Answer:
     body: Any
 
 
+def sentence(finding: dict[str, str]) -> str:
+    """As the ring's own sentences have it, with the id in front."""
+    return "{id}: {node}: {subject}: {observed}; expected {expected}".format(**finding)
+
+
 class Ring:
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -56,7 +61,7 @@ class Ring:
             time.sleep(0.1)
 
     def phase(
-        self, phase: str, nodes: tuple[str, ...] | None = None, seconds: float = 40, above: int = 0
+        self, phase: str, nodes: tuple[str, ...] | None = None, seconds: float = 40, above: int = -1
     ) -> dict[str, Any]:
         """Waits until all `nodes` say that phase in an epoch above `above`; returns the first's ring."""
         asked = nodes or self.lab.nodes
@@ -96,10 +101,40 @@ class Ring:
             self.stop()
         return self.start()
 
+    def rest(self) -> None:
+        """A ring that is down, without a start only to stop it; its cables may be whatever the test before has left."""
+        for node in self.lab.nodes:
+            self.until(node, lambda ring: True, 60)
+        ring = self.get("spark1")
+        if ring["phase"] == "held":
+            assert self.ask("spark1", "POST", "/v1/ring/clear").status == 202
+        self.stop()
+
+    def refusal(self, node: str = "spark1") -> list[dict[str, str]]:
+        """The findings with which a start is refused there."""
+        answer = self.ask(node, "POST", "/v1/ring/start")
+        assert (answer.status, answer.body["code"]) == (409, "start-refused"), answer
+        findings: list[dict[str, str]] = answer.body["findings"]
+        return findings
+
     def idle(self) -> None:
         """A ring that is down."""
         self.fresh()
         self.stop()
+
+    def health(self) -> dict[str, Any]:
+        """What the probe says of itself: canaries, and each rail with its ends."""
+        text = self.lab.exec("spark1", "curl", "-sS", "-f", "http://127.0.0.1:8888/health").stdout
+        body: dict[str, Any] = json.loads(text)
+        return body
+
+    def until_health(self, reached: Callable[[dict[str, Any]], bool], seconds: float = 10) -> dict[str, Any]:
+        """The probe's words once they are so. Raises AssertionError with the last."""
+        end = time.monotonic() + seconds
+        while not reached(said := self.health()):
+            assert time.monotonic() < end, f"after {seconds} s: {said}"
+            time.sleep(0.1)
+        return said
 
     def show(self, node: str, unit: str, prop: str) -> str:
         return self.lab.exec(node, "systemctl", "show", "--value", "-p", prop, unit).stdout.strip()
