@@ -64,6 +64,12 @@ def test_the_ports_of_our_own_rank(spark: Spark) -> None:
     assert spark.check("second-supervisor").verdict == "pass"
 
 
+def test_the_processes_of_our_own_rank(spark: Spark) -> None:
+    spark.process(901, *SGLANG, cgroup=RANK, uid=990)
+    spark.process(902, "sglang::scheduler_TP0", cgroup=f"3:cpu:/\n{RANK}/inner", uid=990)
+    assert spark.check("second-supervisor").verdict == "pass"
+
+
 def test_the_ranks_user_outside_of_a_rank_unit(spark: Spark) -> None:
     spark.listen("0100007F:22B8", uid=990, inode=80)
     spark.process(901, "python3", "-m", "http.server", cgroup="0::/user.slice/session-4.scope", uid=990, sockets=(80,))
