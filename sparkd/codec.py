@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
+import sys
 import types
 import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+_LARGEST = sys.float_info.max
 
 
 class WireError(ValueError):
@@ -35,7 +36,10 @@ def encode(value: Any) -> Any:
 
 def decode(cls: type[T], data: Any) -> T:
     """The value of type `cls` that `encode` made `data` from. Raises WireError."""
-    value: T = _decode(cls, data, "")
+    try:
+        value: T = _decode(cls, data, "")
+    except RecursionError:
+        raise WireError("nested too deeply") from None
     return value
 
 
@@ -66,7 +70,8 @@ def _decode(kind: Any, data: Any, where: str) -> Any:
 
 def _decode_plain(kind: Any, data: Any, where: str) -> Any:
     if kind is float and isinstance(data, (int, float)) and not isinstance(data, bool):
-        if not math.isfinite(data):
+        # A number of 400 digits is an int that no float holds.
+        if not -_LARGEST < data < _LARGEST:
             raise WireError(_wrong(where, "a finite number", data))
         return float(data)
     names = {bool: "true or false", int: "an integer", float: "a number", str: "a string", types.NoneType: "null"}

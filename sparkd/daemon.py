@@ -64,7 +64,8 @@ def check(config: Path) -> int:
     except (ConfigError, DoorError) as error:
         print(error)
         return EX_CONFIG
-    print(f"{config}: good: {settings.node} is rank {settings.cluster.node(settings.node).rank} of a ring of three")
+    rank, size = settings.cluster.node(settings.node).rank, settings.cluster.world_size
+    print(f"{config}: good: {settings.node} is rank {rank} of a ring of {size}")
     return 0
 
 
@@ -276,8 +277,9 @@ def _log_to_journal() -> None:
     handler.setFormatter(_Priority() if "JOURNAL_STREAM" in os.environ else logging.Formatter("%(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     # Their messages name code, not what an operator could do.
-    for name in ("uvicorn", "uvicorn.error", "asyncio", "pyroute2"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for name in ("uvicorn", "uvicorn.error"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger("asyncio").setLevel(logging.WARNING)
 
 
 class _Priority(logging.Formatter):

@@ -174,7 +174,7 @@ class NodeChecks:
 
 @dataclass(frozen=True)
 class DoctorStatus:
-    """GET /v1/doctor. `compared` and `findings` are of what the nodes must have in common."""
+    """GET /v1/doctor. `compared` and `findings` are about the ring as a whole."""
 
     nodes: tuple[NodeChecks, ...]
     compared: tuple[CheckStatus, ...]
@@ -214,7 +214,7 @@ def loads(kind: type[T], body: bytes) -> T:
     """JSON text as a dataclass of `kind`; raises WireError."""
     try:
         data = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise WireError(f"{kind.__name__}: not JSON: {error}") from None
     return decode(kind, data)
 

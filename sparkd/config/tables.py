@@ -19,7 +19,7 @@ _TABLES: dict[str, tuple[str, ...]] = {
     "fabric": ("address_plan",),
     "engine": ("name", "rendezvous_port", "api"),
     "listen": ("operator", "peer_port"),
-    "recovery": ("backoff_seconds", "backoff_max_seconds", "restarts", "window_minutes", "stop_deadline_seconds"),
+    "recovery": ("backoff_seconds", "backoff_max_seconds", "restarts", "window_minutes"),
     "peers": ("fresh_seconds", "tick_seconds"),
 }
 
@@ -101,7 +101,6 @@ class Checker:
             restarts=self._integer("recovery.restarts", Policy.restarts, 0, 100),
             window=60 * self._number("recovery.window_minutes", Policy.window / 60, 1, 10080),
             peer_fresh=self._number("peers.fresh_seconds", Policy.peer_fresh, 1, 300),
-            stop_deadline=self._number("recovery.stop_deadline_seconds", Policy.stop_deadline, 1, 600),
             adopt=self._address_plan() == "adopt",
         )
         self._at_least("recovery.backoff_max_seconds", policy.backoff_max, "backoff_seconds", policy.backoff)

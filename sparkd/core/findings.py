@@ -127,7 +127,7 @@ def port_deaf(node: str, device: str) -> Finding:
         "ipv6-off",
         node,
         device,
-        "IPv6 is switched off, so the port cannot tell what it is cabled to",
+        "IPv6 is off (or the MTU is below 1280), so the port cannot tell what it is cabled to",
         "the kernel's fe80:: address on each fabric port",
         f"sysctl -w net.ipv6.conf.{device}.disable_ipv6=0, and take the setting out of /etc/sysctl.d",
     )
@@ -141,7 +141,8 @@ def cable_silent(node: str, cage: int, silent: Sequence[str], others: Sequence[s
         f"port {cage}",
         f"carrier, but nobody is heard on {', '.join(silent)}{half}",
         "a cable to another Spark of this ring on which sparkd runs",
-        "start sparkd on the machine at the cable's other end, or move the cable to a Spark of this ring",
+        "start sparkd on the machine at the cable's other end, move the cable to a Spark of this ring, or let UDP port "
+        "7476 through a firewall on these ports",
     )
 
 

@@ -81,7 +81,7 @@ class Intent:
 
     `held`: sparkd gave up; want is down until an operator clears it. `blind`: a stop issued before every peer had
     been heard; it is issued again above whatever epoch a peer turns out to have. `cables` are those that were seen when
-    it was issued, each as "spark1.0-spark2.1" (node and cage of both ends); all hosts plan the fabric from them.
+    it was issued, each as "spark1.0~spark2.1" (node and cage of both ends); all hosts plan the fabric from them.
     `addresses`: those that hosts already had on their ports, with `address_plan = "adopt"`; otherwise empty.
     """
 

@@ -36,7 +36,6 @@ class Policy:
     restarts: int = 3
     window: float = 3600.0
     peer_fresh: float = 15.0
-    stop_deadline: float = 20.0
     adopt: bool = False
 
 

@@ -12,7 +12,8 @@ from sparkd.ports import Clock
 from sparkd.wire import Event, Events
 
 _KEPT = 500
-_NUMBER = re.compile(r"\d+(\.\d+)?")
+# Not the digits of a name: spark2 falling silent is no repetition of spark3 falling silent.
+_NUMBER = re.compile(r"(?<!\w)\d+(\.\d+)?")
 _log = logging.getLogger("sparkd")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from ring_mesh import Cluster, plan_as_json
 from sparkd import wire
 from sparkd.core import intent as intents
+from sparkd.core.actions import StopRank
 from sparkd.core.cabling import plan_of
 from sparkd.core.decide import Decision, decide
 from sparkd.core.hardware import HardwareFacts
@@ -130,14 +131,20 @@ class Loop:
                 return decision
 
     async def _execute(self, decision: Decision) -> bool:
-        """True if anything was done, and all of it worked."""
+        """True if anything was done, and all of it worked. After a failure nothing more is done but stopping ranks:
+        a full disk must not keep one alive."""
+        failed = False
         for action in decision.actions:
+            if failed and not isinstance(action, StopRank):
+                continue
             try:
                 self._observer.stale(await self._executor.do(action))
             except DoorError as error:
                 self.events.failed(str(error))
                 self._observer.all_stale()
-                return False
+                failed = True
+        if failed:
+            return False
         self.events.worked()
         return bool(decision.actions)
 
@@ -219,7 +226,7 @@ class Loop:
             snapshot = self._snapshot()
             free = not isinstance(snapshot.units, Unknown) and not any(unit.alive for unit in snapshot.units)
             if released and (self.state.intent.want == "up" or not free):
-                raise Refusal("fabric-in-use", "the ring is wanted up, and its ranks need the fabric: sparkctl down")
+                raise Refusal("fabric-in-use", "the ring is wanted up, and its ranks need the fabric")
             try:
                 await self._executor.remember(replace(self.state.memory, released=released))
             except DoorError as error:

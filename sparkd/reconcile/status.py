@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparkd import __version__, wire
-from sparkd.core import checks, doctor, links
+from sparkd.core import checks, doctor, gates, links
 from sparkd.core.decide import Decision
 from sparkd.core.model import CheckOutcome, Finding, Report, Unknown
 from sparkd.core.ranks import RankView
@@ -133,10 +133,11 @@ def operation(epoch: int, s: Snapshot, d: Decision) -> wire.OperationStatus | No
 
 def doctors(s: Snapshot, d: Decision) -> wire.DoctorStatus:
     """Every node's checks, as it last told them, and what comparing the nodes says."""
-    about = {check.id: check.about for check in (*checks.CHECKS, *checks.COMPARISONS)}
+    alone = {check.id: check.about for check in checks.CHECKS}
+    together = {check.id: check.about for check in checks.COMPARISONS}
 
-    def told(outcome: CheckOutcome | checks.CheckResult) -> wire.CheckStatus:
-        return wire.CheckStatus(outcome.id, about.get(outcome.id, ""), outcome.verdict, outcome.why)
+    def told(outcome: CheckOutcome) -> wire.CheckStatus:
+        return wire.CheckStatus(outcome.id, alone.get(outcome.id, ""), outcome.verdict, outcome.why)
 
     own = doctor.outcomes(doctor.examine(s))
     nodes = [wire.NodeChecks(s.node, 0.0, tuple(map(told, own)) if own else None, d.findings)]
@@ -146,9 +147,10 @@ def doctors(s: Snapshot, d: Decision) -> wire.DoctorStatus:
         age = None if peer.age is None else round(peer.age, 1)
         nodes.append(wire.NodeChecks(peer.name, age, listed, report.findings if report else (), peer.error))
     compared = doctor.compare(s)
+    listed_already = {finding for node in nodes for finding in node.findings}
     order = [node.name for node in s.cluster.nodes]
     return wire.DoctorStatus(
         tuple(sorted(nodes, key=lambda node: order.index(node.node))),
-        tuple(told(result) for result in compared),
-        checks.findings(compared),
+        tuple(wire.CheckStatus(r.id, together[r.id], r.verdict, r.why) for r in compared),
+        tuple(finding for finding in gates.ring_findings(s) if finding not in listed_already),
     )

@@ -43,15 +43,16 @@ def test_every_key_is_used(configured: Configured) -> None:
         backoff_max_seconds = 2.5
         restarts = 0
         window_minutes = 10
-        stop_deadline_seconds = 30
         [peers]
         fresh_seconds = 4
         tick_seconds = 2
+        [fabric]
+        address_plan = "adopt"
         """
     ).load()
     assert settings.engine == Engine("probe", 20001, "127.0.0.1:8889")
     assert settings.listen == Listen("127.0.0.2:7000", 7001)
-    assert settings.policy == Policy(1.0, 2.5, 0, 600.0, 4.0, 30.0)
+    assert settings.policy == Policy(1.0, 2.5, 0, 600.0, 4.0, adopt=True)
     assert settings.tick == 2.0
 
 

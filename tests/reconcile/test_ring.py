@@ -243,3 +243,16 @@ async def test_without_the_conductor_nothing_is_accepted_and_the_ring_serves_on(
         ring.clock.advance(20)
         assert ring["spark2"].phase == "degraded"
         assert epochs(ring) == [[1], [1], [1]]
+
+
+@in_loop
+async def test_a_full_disk_keeps_no_rank_alive() -> None:
+    """Saving why a rank is stopped comes first, and is no condition for stopping it."""
+    async with cluster() as ring:
+        await ring.up()
+        ring["spark3"].disk.full = True
+        ring["spark2"].units.die(1, signal=9)
+        await until(lambda: ring["spark3"].running == [])
+        assert ring["spark3"].disk.attempt is not None
+        assert ring["spark3"].disk.attempt.stopped == ""
+        ring["spark3"].disk.full = False
