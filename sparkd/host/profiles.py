@@ -125,7 +125,7 @@ def _yaml(text: str) -> dict[str, Any]:
             stack.pop()
         _, holder, key = stack[-1]
         if item:
-            if holder[key] == {} and len(stack) > 1:
+            if holder[key] == {}:
                 holder[key] = []
             if isinstance(holder[key], list):
                 holder[key].append(_plain(line[1:]))
