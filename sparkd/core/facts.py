@@ -85,9 +85,12 @@ class RouteFact:
 
 @dataclass(frozen=True)
 class NetworkFacts:
+    """`writer`: the other process that has just changed an address or a route, e.g. "NetworkManager (pid 812)"."""
+
     links: tuple[LinkFact, ...] = ()
     addresses: tuple[AddressFact, ...] = ()
     routes: tuple[RouteFact, ...] = ()
+    writer: str = ""
 
     def link(self, device: str) -> LinkFact | None:
         return next((link for link in self.links if link.device == device), None)

@@ -58,13 +58,13 @@ def subnet_overlap(node: str, base_range: str, where: str, free: str | None) -> 
     )
 
 
-def address_foreign(node: str, device: str, address: str) -> Finding:
+def address_foreign(node: str, device: str, address: str, writer: str) -> Finding:
     return Finding(
         "address-foreign",
         node,
         "warn",
         device,
-        f"{address} was put there by something else",
+        f"{address} was put there by {writer or 'something else'}",
         "only the planned address on a fabric port",
         f"remove it from the netplan or NetworkManager profile of {device}",
     )

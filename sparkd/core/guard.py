@@ -21,6 +21,7 @@ def incident(plan: Plan, node: str, seen: NetworkFacts, flaps: dict[str, int]) -
 
 
 def _incidents(plan: Plan, node: str, seen: NetworkFacts, flaps: dict[str, int]) -> Iterator[str]:
+    by = f", changed by {seen.writer}" if seen.writer else ""
     for end in plan.ends_of(node):
         link = seen.link(end.device)
         if link is None:
@@ -32,7 +33,7 @@ def _incidents(plan: Plan, node: str, seen: NetworkFacts, flaps: dict[str, int])
         if link.mtu != end.mtu:
             yield f"mtu-wrong: the MTU of {end.device} is {link.mtu}, not {end.mtu}"
         if not links.has_address(seen, end):
-            yield f"address-lost: {end.address} is no longer on {end.device}"
+            yield f"address-lost: {end.address} is no longer on {end.device}{by}"
     for route in plan.routes_of(node):
         if not links.has_route(seen, route):
-            yield f"route-lost: the route to {route.destination} via {route.gateway} on {route.device} is gone"
+            yield f"route-lost: the route to {route.destination} via {route.gateway} on {route.device} is gone{by}"

@@ -21,7 +21,8 @@ def own(s: Snapshot) -> tuple[Finding, ...]:
     if s.memory.released:
         found.append(catalogue.fabric_released(s.node))
     if not isinstance(s.network, Unknown):
-        found += links.judge(s.plan, s.node, s.network, adopt=s.policy.adopt)
+        owners = s.hardware.owners if s.hardware is not None else None
+        found += links.judge(s.plan, s.node, s.network, adopt=s.policy.adopt, owners=owners)
         if not isinstance(s.hello, Unknown):
             found += cabling.judge(s.cluster, s.node, s.network, s.hello, s.heard)
     found += [finding for finding in unfit_addresses(s) if finding.node == s.node]

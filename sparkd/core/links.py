@@ -20,6 +20,8 @@ from sparkd.core.actions import (
     SetSysctl,
     SetUp,
 )
+from sparkd.core.checks.network_owners import writer
+from sparkd.core.hardware import OwnerFacts
 from sparkd.core.model import AddressClaim, EndState, Finding, NetworkFacts, PortBefore, RouteFact
 
 # A host with several ports answers ARP for any of its addresses on any of them unless told otherwise, and a peer would
@@ -122,7 +124,9 @@ def ends(plan: Plan, node: str, seen: NetworkFacts) -> tuple[EndState, ...]:
     )
 
 
-def judge(plan: Plan, node: str, seen: NetworkFacts, *, adopt: bool = False) -> tuple[Finding, ...]:
+def judge(
+    plan: Plan, node: str, seen: NetworkFacts, *, adopt: bool = False, owners: OwnerFacts | None = None
+) -> tuple[Finding, ...]:
     """What stands in the way of a start on this host, cables first. Addresses, MTU and routes are sparkd's to mend."""
     found: list[Finding] = []
     for cage in (0, 1):
@@ -130,7 +134,7 @@ def judge(plan: Plan, node: str, seen: NetworkFacts, *, adopt: bool = False) -> 
     found += _judge_management(plan, node, seen)
     found += _judge_overlap(plan, node, seen)
     if not adopt:
-        found += _judge_foreign(plan, node, seen)
+        found += _judge_foreign(plan, node, seen, owners)
     return tuple(found)
 
 
@@ -171,10 +175,10 @@ def _judge_overlap(plan: Plan, node: str, seen: NetworkFacts) -> list[Finding]:
     return [catalogue.subnet_overlap(node, str(plan.cluster.base_range), where, str(free) if free else None)]
 
 
-def _judge_foreign(plan: Plan, node: str, seen: NetworkFacts) -> list[Finding]:
+def _judge_foreign(plan: Plan, node: str, seen: NetworkFacts, owners: OwnerFacts | None) -> list[Finding]:
     planned = {(end.device, str(end.address)) for end in plan.ends_of(node)}
     return [
-        catalogue.address_foreign(node, a.device, a.address)
+        catalogue.address_foreign(node, a.device, a.address, writer(owners, a.device, a.address) or seen.writer)
         for a in seen.addresses
         if a.device in FABRIC_DEVICES and a.label != label(a.device) and (a.device, a.address) not in planned
     ]

@@ -42,6 +42,7 @@ _RTM_NEWADDR, _RTM_DELADDR, _RTM_GETADDR = 20, 21, 22
 _RTM_NEWROUTE, _RTM_DELROUTE, _RTM_GETROUTE = 24, 25, 26
 _REPLACE, _EXCLUSIVE, _CREATE = 0x100, 0x200, 0x400  # NLM_F_*
 _IFF_UP = 0x1
+_RECENT = 5.0  # seconds for which whoever changed the network is named beside what was found changed
 _UNICAST = 1  # rtm_type
 _MAIN_TABLE = 254
 _GONE = frozenset({errno.ENOENT, errno.ESRCH, errno.EADDRNOTAVAIL, errno.ENODEV})
@@ -138,6 +139,7 @@ class NetlinkLinks:
             links=tuple(_link(message) for message in links.values()),
             addresses=tuple(_addresses(self._dump(_RTM_GETADDR, _inet(_AddressMessage())), names)),
             routes=tuple(_routes(self._main_routes(), names)),
+            writer=self._monitor.writer(_RECENT) if self._monitor is not None else "",
         )
 
     def _dump(self, kind: int, request: Any) -> list[Any]:

@@ -13,7 +13,9 @@ import select
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence number, port id: struct nlmsghdr
 _NLMSG_ERROR = 2
@@ -135,6 +137,8 @@ class Monitor:
     cable makes dozens.
     """
 
+    WRITES = frozenset({20, 21, 24, 25})  # RTM_NEWADDR, RTM_DELADDR, RTM_NEWROUTE, RTM_DELROUTE
+
     def __init__(self, wake: Callable[[], None], settle: float = 0.02) -> None:
         """Raises OSError. Must be called in the event loop."""
         self._wake = wake
@@ -144,8 +148,14 @@ class Monitor:
         self._socket.bind((0, _GROUPS))
         self._socket.setblocking(False)
         self._stop = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._writer: tuple[str, float] = ("", 0.0)
         self._thread = threading.Thread(target=self._run, name="netlink monitor", daemon=True)
         self._thread.start()
+
+    def writer(self, seconds: float) -> str:
+        """The other process that last changed an address or a route, if that was within so many seconds, else ""."""
+        name, at = self._writer
+        return name if name and time.monotonic() - at <= seconds else ""
 
     def close(self) -> None:
         if self._stop < 0:
@@ -174,10 +184,22 @@ class Monitor:
     def _drain(self) -> None:
         while True:
             try:
-                self._socket.recv(_BUFFER)
+                self._look_for_writers(self._socket.recv(_BUFFER))
             except BlockingIOError:
                 return
             except OSError as error:
                 # Some news was lost because there was too much of it: reason enough to look.
                 if error.errno != errno.ENOBUFS:
                     raise
+
+    def _look_for_writers(self, data: bytes) -> None:
+        """The kernel names the port id of the socket that asked for a change; a process's first has its pid."""
+        for kind, _, _, message in _messages(data):
+            *_, pid = _HEADER.unpack_from(message)
+            if kind not in self.WRITES or pid in {0, os.getpid()}:
+                continue
+            try:
+                name = (Path("/proc") / str(pid) / "comm").read_text("utf-8", "replace").strip()
+            except OSError:
+                continue  # gone by now, or not a first socket
+            self._writer = f"{name} (pid {pid})", time.monotonic()

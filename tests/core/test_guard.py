@@ -104,6 +104,13 @@ def test_the_end_of_a_rank_that_an_incident_stopped_keeps_the_incident_as_its_ca
     assert record.attempt.sentence == "mtu-wrong: the MTU of x is 1500, not 9000"
 
 
+def test_whoever_changed_the_network_is_named_with_the_incident() -> None:
+    seen = replace(FAULTS["route-lost"], writer="NetworkManager (pid 812)")
+    record = decide(guarded(seen)).actions[0]
+    assert isinstance(record, Record)
+    assert record.attempt.incident.endswith("is gone, changed by NetworkManager (pid 812)")
+
+
 def test_a_silent_peer_does_not_turn_drift_into_anything_else() -> None:
     s = guarded(FAULTS["route-lost"])
     s = replace(s, peers=tuple(PeerView(p.name, p.report, 400.0) for p in s.peers))
