@@ -1,6 +1,6 @@
 # Everything that a developer or a CI runner starts. The work itself is in the scripts that are named here.
 .DEFAULT_GOAL := help
-.PHONY: help deps deb lab lab-down test lint clean
+.PHONY: help deps deb lab lab-down test bench lint clean
 LAB := tests/lab/lab
 BIN := .venv/bin
 
@@ -34,6 +34,11 @@ lab-down: ## Remove the virtual Sparks
 
 test: deb ## All tests that need no Spark; they use labs of their own (root). ARGS="-k plan" for some of them
 	@$(BIN)/python -m pytest $(ARGS)
+
+bench: deb ## What the planner and the daemon cost, on a quiet machine (root); uses the lab of `make lab`, or makes one
+	@$(BIN)/python -m ring_mesh bench
+	@$(LAB) status >/dev/null 2>&1 || { $(LAB) up >/dev/null && echo "(the lab stays up: make lab-down)"; }
+	@$(BIN)/python -m tests.lab.bench
 
 lint: deps ## The linters alone
 	@$(BIN)/ruff check .
