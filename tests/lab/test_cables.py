@@ -98,7 +98,8 @@ CASES = {
         ),
         (
             "seat the cable between spark1 port 1 and spark3 port 0",
-            "start sparkd on the machine at the cable's other end, or move the cable to a Spark of this ring",
+            "start sparkd on the machine at the cable's other end, move the cable to a Spark of this ring, or let UDP "
+            "port 7476 through a firewall on these ports",
         ),
     ),
     "half-silent": Case(

@@ -185,7 +185,8 @@ def test_ipv6_off_on_a_port_is_said_with_the_fix(down: Ring) -> None:
         seen = down.until("spark1", lambda seen: any(f["id"] == "ipv6-off" for f in seen["findings"]), 10)
         found = next(f for f in seen["findings"] if f["id"] == "ipv6-off")
         assert sentence(found) == (
-            f"ipv6-off: spark2: {PORT}: IPv6 is switched off, so the port cannot tell what it is cabled to; "
+            f"ipv6-off: spark2: {PORT}: IPv6 is off (or the MTU is below 1280), so the port cannot tell what it is "
+            "cabled to; "
             "expected the kernel's fe80:: address on each fabric port"
         )
         assert found["fix"].startswith(f"sysctl -w {key}=0")
@@ -224,13 +225,13 @@ def test_the_ports_of_a_serving_ring_have_the_sysctls_of_a_multi_homed_host(ring
 def test_what_is_applied_is_not_applied_again(ring: Ring) -> None:
     """No netlink message about links, addresses, routes or sysctls, while it serves and over a daemon's restart."""
     ring.fresh()
-    watching = ["timeout", str(2 * TICK + 3), "ip", "-o", "monitor", "link", "address", "route", "rule", "netconf"]
+    watching = ["timeout", str(2 * TICK + 1), "ip", "-o", "monitor", "link", "address", "route", "rule", "netconf"]
     monitors = {
         node: subprocess.Popen(ring.lab.command(node, *watching), stdout=subprocess.PIPE, text=True) for node in NODES
     }
     time.sleep(TICK)
+    ring.lab.each(lambda node: ring.lab.exec(node, "systemctl", "restart", "sparkd"))
     for node in NODES:
-        ring.lab.exec(node, "systemctl", "restart", "sparkd")
         ring.until(node, lambda seen: seen["phase"] == "ready", 20)
     heard = {node: monitor.communicate()[0] for node, monitor in monitors.items()}
     assert heard == dict.fromkeys(NODES, "")

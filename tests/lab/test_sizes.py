@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from ipaddress import IPv4Interface
 
 import pytest
@@ -127,17 +128,33 @@ def test_four_nodes_cabled_in_another_order_and_direction_than_their_ranks(ring:
     assert _links(ring) == _cabled(ring)
 
 
+TWO_RINGS = ("spark1.p0-spark2.p1", "spark2.p0-spark1.p1", "spark3.p0-spark4.p1", "spark4.p0-spark3.p1")
+
+
 @of_four
 def test_two_rings_of_two_are_no_ring_of_four(ring: Ring) -> None:
     ring.rest()
-    ring.lab.recable(
-        ["spark1.p0-spark2.p1", "spark2.p0-spark1.p1", "spark3.p0-spark4.p1", "spark4.p0-spark3.p1"],
-    )
-    ring.until("spark1", lambda seen: seen["cables"] == [], 15)
+    ring.settled()
+    ring.lab.recable(TWO_RINGS)
+    ring.until("spark1", lambda seen: seen["cables"] == [] and seen["findings"] == [], 15)
     (found,) = ring.refusal()
     assert sentence(found).startswith("cable-ring: spark1: the cables: ")
     assert "spark3" in found["observed"]
     assert "spark4" in found["observed"]
+
+
+@of_four
+def test_nothing_starts_over_cables_that_are_not_known_yet(ring: Ring) -> None:
+    """A start that comes while the ports still listen is refused or waits; it is not for a cabling that was guessed."""
+    ring.rest()
+    ring.settled()
+    ring.lab.recable(TWO_RINGS)
+    answer = ring.ask("spark1", "POST", "/v1/ring/start")
+    assert answer.status in (202, 409)
+    time.sleep(2)
+    for node in ring.lab.nodes:
+        assert ring.units(node) == []
+    ring.stop()
 
 
 @of_four
