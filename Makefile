@@ -37,7 +37,6 @@ test: deb ## All tests that need no Spark; they use labs of their own (root). AR
 
 bench: deb ## What the planner and the daemon cost, on a quiet machine (root); uses the lab of `make lab`, or makes one
 	@$(BIN)/python -m ring_mesh bench
-	@$(LAB) status >/dev/null 2>&1 || { $(LAB) up >/dev/null && echo "(the lab stays up: make lab-down)"; }
 	@$(BIN)/python -m tests.lab.bench
 
 lint: deps ## The linters alone

@@ -181,6 +181,7 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
 
     def on_network(source: str) -> None:
         hello.poke()
+        poller.poke()
         loop.wake(source)
 
     links.subscribe(on_network)

@@ -9,10 +9,14 @@ itself when it notices, and nothing could start before the cable is back.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ring_mesh import Plan
 from sparkd.core import links
-from sparkd.core.model import NetworkFacts
+from sparkd.core.model import NetworkFacts, Unknown
+
+if TYPE_CHECKING:
+    from sparkd.core.snapshot import Snapshot
 
 
 def incident(plan: Plan, node: str, seen: NetworkFacts, flaps: dict[str, int]) -> str:
@@ -37,3 +41,22 @@ def _incidents(plan: Plan, node: str, seen: NetworkFacts, flaps: dict[str, int])
     for route in plan.routes_of(node):
         if not links.has_route(seen, route):
             yield f"route-lost: the route to {route.destination} via {route.gateway} on {route.device} is gone{by}"
+
+
+def peer_lost(s: Snapshot) -> str:
+    """A peer that is silent on both planes, as "peer-lost: sentence"; empty if there is none.
+
+    Silent on management: it was heard before, and the last question got no answer. Silent on the fabric: this host has
+    ports that are cabled to it, all of them are dark, and no hello comes from it. The management network alone says
+    nothing: it may be gone while the group serves. Nor does a cable alone.
+    """
+    if isinstance(s.network, Unknown) or isinstance(s.hello, Unknown):
+        return ""
+    heard = {neighbour.node for neighbour in s.hello.neighbours}
+    for peer in s.peers:
+        facing = [end for end in s.plan.ends_of(s.node) if s.plan.far_end(end).node == peer.name]
+        dark = [end for end in facing if not links.lit(s.network, end)]
+        if peer.report is not None and peer.error and peer.name not in heard and facing and len(dark) == len(facing):
+            ports = ", ".join(end.device for end in facing)
+            return f"peer-lost: {peer.name} does not answer ({peer.error}), and its cables are dark ({ports})"
+    return ""

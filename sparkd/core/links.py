@@ -113,8 +113,8 @@ def ends(plan: Plan, node: str, seen: NetworkFacts) -> tuple[EndState, ...]:
     return tuple(
         EndState(
             end.device,
-            carrier=_carrier(seen, end),
-            verified=_carrier(seen, end)
+            carrier=lit(seen, end),
+            verified=lit(seen, end)
             and _mtu(seen, end) == end.mtu
             and has_address(seen, end)
             and _settings(seen, end.device).items() >= SETTINGS.items()
@@ -146,7 +146,7 @@ def _judge_cage(plan: Plan, node: str, cage: int, seen: NetworkFacts) -> list[Fi
     if missing:
         return [catalogue.functions_missing(node, cage, missing)]
     # A port that is down has no carrier to speak of; it is brought up first, and judged then.
-    dark = [end.device for end in here if _link_up(seen, end) and not _carrier(seen, end)]
+    dark = [end.device for end in here if _link_up(seen, end) and not lit(seen, end)]
     if not dark:
         return []
     far = plan.far_end(here[0])
@@ -189,7 +189,8 @@ def _link_up(seen: NetworkFacts, end: End) -> bool:
     return link is not None and link.up
 
 
-def _carrier(seen: NetworkFacts, end: End) -> bool:
+def lit(seen: NetworkFacts, end: End) -> bool:
+    """The end is up and has carrier."""
     link = seen.link(end.device)
     return link is not None and link.up and link.carrier
 

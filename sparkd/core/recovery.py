@@ -43,7 +43,8 @@ def follow(s: Snapshot) -> Attempt | None:
         ready = a.ready or unit.active == "active"
         followed = replace(a, formed=a.formed or seen.formed or ready, ready=ready)
         if followed.formed and not a.incident and not a.stopped and not isinstance(s.network, Unknown):
-            followed = replace(followed, incident=guard.incident(s.plan, s.node, s.network, a.flaps))
+            seen_here = guard.incident(s.plan, s.node, s.network, a.flaps)
+            followed = replace(followed, incident=seen_here or guard.peer_lost(s))
         return followed if followed != a else None
     signature, sentence = _post_mortem(a, unit, s.host)
     return replace(a, ended_at=s.now, signature=signature, sentence=a.incident or a.stopped or sentence)

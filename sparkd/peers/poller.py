@@ -73,6 +73,11 @@ class Poller:
         for peer in self._peers.values():
             peer.news.set()
 
+    def poke(self) -> None:
+        """Something has happened to the network: ask every peer now."""
+        for peer in self._peers.values():
+            peer.news.set()
+
     def receive(self, report: Report) -> None:
         peer = self._peers.get(report.node)
         if peer is None:

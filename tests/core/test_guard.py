@@ -104,6 +104,38 @@ def test_the_end_of_a_rank_that_an_incident_stopped_keeps_the_incident_as_its_ca
     assert record.attempt.sentence == "mtu-wrong: the MTU of x is 1500, not 9000"
 
 
+def without(node: str, *, carrier: bool, error: str) -> Snapshot:
+    """spark1's view of a serving ring; its ports to `node` and what that peer answers are as given."""
+    from sparkd.core.facts import HelloFacts
+
+    s = guarded(whole())
+    facing = {end.device for end in s.plan.ends_of("spark1") if s.plan.far_end(end).node == node}
+    seen = whole()
+    for device in facing:
+        seen = changed_link(seen, device, carrier=carrier, carrier_changes=2 if carrier else 3)
+    assert isinstance(s.hello, HelloFacts)
+    heard = tuple(n for n in s.hello.neighbours if carrier or n.node != node)
+    peers = tuple(replace(p, error=error, age=6.0) if p.name == node else p for p in s.peers)
+    return replace(s, network=seen, hello=replace(s.hello, neighbours=heard), peers=peers)
+
+
+def test_peer_lost_when_both_planes_are_silent() -> None:
+    """Field report peer-lost."""
+    actions = decide(without("spark3", carrier=False, error="no answer in time")).actions
+    assert [type(action) for action in actions] == [Record, StopRank]
+    record = actions[0]
+    assert isinstance(record, Record)
+    assert record.attempt.incident.startswith("peer-lost: spark3 does not answer (no answer in time)")
+
+
+@pytest.mark.parametrize(
+    ("carrier", "error"), [(True, "no answer in time"), (False, "")], ids=["management alone", "the cable alone"]
+)
+def test_one_silent_plane_ends_nothing(carrier: bool, error: str) -> None:
+    """Field report mgmt-lost-fabric-up, and its opposite."""
+    assert decide(without("spark3", carrier=carrier, error=error)).actions == ()
+
+
 def test_whoever_changed_the_network_is_named_with_the_incident() -> None:
     seen = replace(FAULTS["route-lost"], writer="NetworkManager (pid 812)")
     record = decide(guarded(seen)).actions[0]
