@@ -86,8 +86,8 @@ CASES = {
     "half-missing": Case(
         (A, HALF_B.format("0000"), C),
         (
-            ("cable-missing", "spark2", 0, f"no carrier on {_dark('P2p1', port=0)} (1 of 2 functions has one)"),
-            ("cable-missing", "spark3", 1, f"no carrier on {_dark('P2p1', port=1)} (1 of 2 functions has one)"),
+            ("cable-missing", "spark2", 0, f"no carrier on {_dark('P2p1', port=0)} (the other PCI domain of the port has it)"),
+            ("cable-missing", "spark3", 1, f"no carrier on {_dark('P2p1', port=1)} (the other PCI domain of the port has it)"),
         ),
     ),
     "silent": Case(
@@ -105,7 +105,7 @@ CASES = {
     "half-silent": Case(
         (A, B, HALF_C.format("0000"), "spark3.p0.0002-outside.p0.0002"),
         (
-            ("cable-missing", "spark1", 1, f"no carrier on {_dark('P2p1', port=1)} (1 of 2 functions has one)"),
+            ("cable-missing", "spark1", 1, f"no carrier on {_dark('P2p1', port=1)} (the other PCI domain of the port has it)"),
             (
                 "cable-missing",
                 "spark3",

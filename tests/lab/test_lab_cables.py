@@ -87,7 +87,7 @@ class TestCabling:
         ports.recable(["spark1.p0-outside.p1"])
         ports.exec(OUTSIDE, "ip", "address", "add", "10.99.0.9/24", "dev", "enp1s0f1np1")
         try:
-            ports.exec("spark1", "ping", "-c1", "-W1", "10.99.0.9")
+            assert "1 received" in ports.exec("spark1", "ping", "-c1", "-W1", "10.99.0.9").stdout
         finally:
             ports.exec(OUTSIDE, "ip", "address", "flush", "dev", "enp1s0f1np1")
 
