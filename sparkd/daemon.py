@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import hashlib
 import hmac
-import json
 import logging
 import os
 import signal
@@ -15,7 +14,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
-from ring_mesh import Plan, engine_environment, plan, plan_as_json, rank_environment
+from ring_mesh import Plan, engine_environment, rank_environment
 from sparkd import __version__, wire
 from sparkd.api.app import operator_app
 from sparkd.api.guard import BodyLimit, TokenGuard
@@ -236,14 +235,16 @@ async def _gid_indices(the_plan: Plan, node: str, hcas: tuple[str, ...], gids: S
 
 
 def digests(settings: Settings) -> dict[str, str]:
-    """What must be equal on all hosts before a rank starts, by name; long things as the start of their SHA-256."""
-    text = json.dumps(plan_as_json(plan(settings.cluster)), sort_keys=True)
+    """What must be equal on all hosts before a rank starts, by key of sparkd.toml; secrets by their fingerprint."""
+    cluster = settings.cluster
     return {
-        "cluster": hashlib.sha256(text.encode()).hexdigest()[:16],
+        "cluster.name": cluster.name,
+        "cluster.base_range": str(cluster.base_range),
+        "cluster.node": ", ".join(f"{node.rank} {node.name} {node.address}" for node in cluster.nodes),
+        "cluster.key": hashlib.sha256(b"fingerprint" + settings.cluster_key).hexdigest()[:16],
         "engine.name": settings.engine.name,
         "engine.rendezvous_port": str(settings.engine.rendezvous_port),
         "engine.api": settings.engine.api,
-        "cluster.key": hashlib.sha256(b"fingerprint" + settings.cluster_key).hexdigest()[:16],
         "fabric.address_plan": "adopt" if settings.policy.adopt else "base",
         "wire": str(wire.WIRE_VERSION),
     }

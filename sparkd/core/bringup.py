@@ -89,8 +89,11 @@ def start(s: Snapshot) -> tuple[Action, ...]:
         return ()
     present = {fact.hca for fact in s.roce}
     hcas = tuple(end.hca for end in s.plan.ends_of(s.node) if end.hca in present)
-    flaps = {} if isinstance(s.network, Unknown) else _flaps(s.network)
-    return (StartRank(Attempt(s.intent.epoch, s.host.boot_id, s.now, flaps=flaps), hcas),)
+    attempt = Attempt(s.intent.epoch, s.host.boot_id, s.now, cluster=s.description)
+    if not isinstance(s.network, Unknown):
+        others = tuple(f"{c.device} {c.address}" for c in links.foreign(s.plan, s.node, s.network))
+        attempt = replace(attempt, flaps=_flaps(s.network), foreign=others)
+    return (StartRank(attempt, hcas),)
 
 
 def _flaps(seen: NetworkFacts) -> dict[str, int]:

@@ -132,7 +132,7 @@ def _summary(s: Snapshot, phase: Phase, waits: tuple[str, ...]) -> str:
         case "gated":
             return f"epoch {epoch} waits: {waiting or 'every gate is open, the ranks are next'}"
         case "held":
-            return f"held after epoch {epoch}: {s.intent.reason}; sparkctl clear lets it start again"
+            return f"held: {s.intent.reason}; mend it, then sparkctl clear and sparkctl up"
         case "down":
             free = f"; {waiting}" if waiting else ""
             return f"down: {s.intent.reason}{free}"

@@ -24,14 +24,14 @@ def functions_missing(node: str, cage: int, devices: Sequence[str]) -> Finding:
 
 
 def cable_missing(node: str, cage: int, dark: Sequence[str], of: int, far_node: str, far_cage: int) -> Finding:
-    half = "" if len(dark) == of else f" ({of - len(dark)} of {of} functions has one)"
+    half = "" if len(dark) == of else " (the other PCI domain of the port has it)"
     return _refuse(
         "cable-missing",
         node,
         f"port {cage}",
         f"no carrier on {', '.join(dark)}{half}",
         f"a cable from {node} port {cage} to {far_node} port {far_cage}",
-        f"seat the cable between {node} port {cage} and {far_node} port {far_cage}",
+        f"seat the cable between {node} port {cage} and {far_node} port {far_cage}, or switch {far_node} on",
     )
 
 
@@ -58,13 +58,14 @@ def subnet_overlap(node: str, base_range: str, where: str, free: str | None) -> 
     )
 
 
-def address_foreign(node: str, device: str, address: str, writer: str) -> Finding:
+def address_foreign(node: str, device: str, address: str, writer: str, overlapped: str) -> Finding:
     return Finding(
         "address-foreign",
         node,
-        "warn",
+        "refuse" if overlapped else "warn",
         device,
-        f"{address} was put there by {writer or 'something else'}",
+        f"{address} was put there by {writer or 'something else'}"
+        + (f" and overlaps the planned {overlapped}" if overlapped else ""),
         "only the planned address on a fabric port",
         f"remove it from the netplan or NetworkManager profile of {device}",
     )
@@ -152,7 +153,7 @@ def cable_unheard(node: str, cage: int, silent: Sequence[str]) -> Finding:
         node,
         "repair",
         f"port {cage}",
-        f"{', '.join(silent)} has only just come up and has not heard what it is cabled to",
+        f"only just come up, not heard yet what it is cabled to: {', '.join(silent)}",
         "a hello from the other end within seconds",
         "none needed: a start waits for it",
     )

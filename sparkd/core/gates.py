@@ -48,7 +48,8 @@ def ring_findings(s: Snapshot) -> tuple[Finding, ...]:
     found += _skews(s)
     found += checks.findings(doctor.compare(s))
     found += [finding for finding in judge.unfit_addresses(s) if finding not in found]
-    if not s.cables and not found:  # each cable is right, or nobody has said otherwise
+    # Each cable is right and has been heard, as far as anybody says, and yet they make no ring.
+    if not s.cables and all(f.severity != "refuse" and f.id != "cable-unheard" for f in found):
         found.append(catalogue.cable_ring(s.node, cable_fault(s)))
     return tuple(found)
 
@@ -67,6 +68,7 @@ def blemishes(s: Snapshot) -> list[str]:
     found = list(own_findings(s))
     for _, report in fresh(s):
         found += report.findings
+    found += _skews(s)
     return [finding.sentence for finding in found if finding.severity == "refuse"]
 
 
@@ -124,7 +126,7 @@ def fabric_verified(s: Snapshot) -> list[str]:
         waits += theirs
         if theirs:
             blamed.add(report.node)
-    if s.cables != s.intent.cables:
+    if not s.cables or s.cables != s.intent.cables:
         return waits or [_other_cables(s)]
     unready = {s.node: [end.device for end in links.ends(s.plan, s.node, s.network) if not end.verified]}
     for _, report in fresh(s):

@@ -13,18 +13,20 @@ from typing import TYPE_CHECKING
 
 from ring_mesh import Plan
 from sparkd.core import links
-from sparkd.core.model import NetworkFacts, Unknown
+from sparkd.core.model import Attempt, NetworkFacts, Unknown
 
 if TYPE_CHECKING:
     from sparkd.core.snapshot import Snapshot
 
 
-def incident(plan: Plan, node: str, seen: NetworkFacts, flaps: dict[str, int]) -> str:
-    """The first of them as "id: sentence"; empty if there is none. flaps: carrier counters at the start, by device."""
-    return next(_incidents(plan, node, seen, flaps), "")
+def incident(plan: Plan, node: str, seen: NetworkFacts, began: Attempt) -> str:
+    """The first of them as "id: sentence"; empty if there is none. `began` has the ports as they were at the start."""
+    return next(_incidents(plan, node, seen, began.flaps, began.foreign), "")
 
 
-def _incidents(plan: Plan, node: str, seen: NetworkFacts, flaps: dict[str, int]) -> Iterator[str]:
+def _incidents(
+    plan: Plan, node: str, seen: NetworkFacts, flaps: dict[str, int], foreign: tuple[str, ...]
+) -> Iterator[str]:
     by = f", changed by {seen.writer}" if seen.writer else ""
     for end in plan.ends_of(node):
         link = seen.link(end.device)
@@ -41,6 +43,10 @@ def _incidents(plan: Plan, node: str, seen: NetworkFacts, flaps: dict[str, int])
     for route in plan.routes_of(node):
         if not links.has_route(seen, route):
             yield f"route-lost: the route to {route.destination} via {route.gateway} on {route.device} is gone{by}"
+    # Another address makes another GID, and may move those that are in use.
+    for claim in links.foreign(plan, node, seen):
+        if f"{claim.device} {claim.address}" not in foreign:
+            yield f"address-foreign: {claim.address} has come up on {claim.device}{by}"
 
 
 def peer_lost(s: Snapshot) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from ipaddress import IPv4Network
+from ipaddress import IPv4Interface, IPv4Network
 
-from ring_mesh import FABRIC_DEVICES, End, Plan, Route, collisions, free_range
+from ring_mesh import FABRIC_DEVICES, PORTS, End, Plan, Route, collisions, free_range
 from sparkd.core import findings as catalogue
 from sparkd.core.actions import (
     ADDRESS_LABEL,
@@ -42,7 +42,10 @@ def changes(plan: Plan, node: str, seen: NetworkFacts, *, wanted: bool) -> tuple
     their gateway on-link, so addresses come before routes and go after them. Additions come before removals.
     """
     ends = [end for end in plan.ends_of(node) if seen.link(end.device) is not None]
-    steps: list[FabricChange] = [SetUp(end.device) for end in ends if not _link_up(seen, end)]
+    # All ports, also those that the plan does not use: what it is to be depends on what they are cabled to.
+    steps: list[FabricChange] = [
+        SetUp(port.device) for port in PORTS if (link := seen.link(port.device)) is not None and not link.up
+    ]
     routes = plan.routes_of(node) if wanted else ()
     if wanted:
         steps += [SetMtu(end.device, end.mtu) for end in ends if _mtu(seen, end) != end.mtu]
@@ -176,12 +179,21 @@ def _judge_overlap(plan: Plan, node: str, seen: NetworkFacts) -> list[Finding]:
 
 
 def _judge_foreign(plan: Plan, node: str, seen: NetworkFacts, owners: OwnerFacts | None) -> list[Finding]:
+    """Other addresses on the fabric ports; one that overlaps a planned subnet would draw its traffic."""
+    subnets = [link.subnet for link in plan.links]
+    found = []
+    for claim in foreign(plan, node, seen):
+        by = writer(owners, claim.device, claim.address) or seen.writer
+        network = IPv4Interface(claim.address).network
+        overlapped = next((str(subnet) for subnet in subnets if subnet.overlaps(network)), "")
+        found.append(catalogue.address_foreign(node, claim.device, claim.address, by, overlapped))
+    return found
+
+
+def foreign(plan: Plan, node: str, seen: NetworkFacts) -> tuple[AddressClaim, ...]:
+    """The addresses on this host's fabric ports that are neither planned nor sparkd's."""
     planned = {(end.device, str(end.address)) for end in plan.ends_of(node)}
-    return [
-        catalogue.address_foreign(node, a.device, a.address, writer(owners, a.device, a.address) or seen.writer)
-        for a in seen.addresses
-        if a.device in FABRIC_DEVICES and a.label != label(a.device) and (a.device, a.address) not in planned
-    ]
+    return tuple(claim for claim in claims(node, seen) if (claim.device, claim.address) not in planned)
 
 
 def _link_up(seen: NetworkFacts, end: End) -> bool:

@@ -102,7 +102,9 @@ class Attempt:
     """This host's part in one epoch: recorded before the unit is started, closed when it is seen to have ended.
 
     `stopped`: sparkd itself stopped it, so its end is no death. `incident`: what befell this host's fabric while the
-    group had formed; it ends the epoch like a death. `flaps` are the ports' carrier counters at the start.
+    group had formed; it ends the epoch like a death. `flaps` are the ports' carrier counters at the start,
+    `foreign` the addresses of others on them ("DEVICE ADDRESS"),
+    and `cluster` is the description of the cluster that it was started with.
     """
 
     epoch: int
@@ -116,6 +118,8 @@ class Attempt:
     sentence: str = ""
     incident: str = ""
     flaps: dict[str, int] = field(default_factory=dict)
+    foreign: tuple[str, ...] = ()
+    cluster: str = ""
 
     @property
     def over(self) -> bool:

@@ -43,7 +43,9 @@ def follow(s: Snapshot) -> Attempt | None:
         ready = a.ready or unit.active == "active"
         followed = replace(a, formed=a.formed or seen.formed or ready, ready=ready)
         if followed.formed and not a.incident and not a.stopped and not isinstance(s.network, Unknown):
-            seen_here = guard.incident(s.plan, s.node, s.network, a.flaps)
+            # A configuration that was edited under a serving rank says nothing about what the rank was started with.
+            same = a.cluster == s.description
+            seen_here = guard.incident(s.plan, s.node, s.network, a) if same else ""
             followed = replace(followed, incident=seen_here or guard.peer_lost(s))
         return followed if followed != a else None
     signature, sentence = _post_mortem(a, unit, s.host)
@@ -75,11 +77,11 @@ def _faceless(sentence: str) -> str:
 def deaths(s: Snapshot) -> tuple[Death, ...]:
     """The ranks of the current epoch that ended on their own, the likeliest cause first.
 
-    A rank that left because it lost another one is a consequence and comes last. The clocks of the hosts only order
-    ends of equal kind.
+    A rank that left because it lost another one comes last, and before it a flap of the cable to a host that went, and
+    the loss of that host: all three may be consequences. The clocks of the hosts only order ends of equal kind.
     """
     found = [_death(s, node, attempt) for node, attempt in _ended(s) if attempt.incident or not attempt.stopped]
-    return tuple(sorted(found, key=lambda death: (_is_consequence(death), death.at, death.rank)))
+    return tuple(sorted(found, key=lambda death: (_hearsay(death), death.at, death.rank)))
 
 
 def _ended(s: Snapshot) -> Iterator[tuple[str, Attempt]]:
@@ -106,8 +108,12 @@ def _attempts(s: Snapshot) -> list[Attempt]:
     return [a for a in [s.attempt, *reported] if a is not None and a.epoch == s.intent.epoch]
 
 
-def _is_consequence(death: Death) -> bool:
-    return any(death.signature.split(":", 1)[1].startswith(f"exit:{status}") for status in _CONSEQUENCES)
+def _hearsay(death: Death) -> int:
+    """0 for an end that speaks for itself, more the likelier it follows from another."""
+    signature = death.signature.split(":", 1)[1]
+    if signature.startswith(tuple(f"exit:{status}" for status in _CONSEQUENCES)):
+        return 2
+    return 1 if signature in ("incident:carrier-flap", "incident:peer-lost") else 0
 
 
 def judge(s: Snapshot) -> Verdict | None:

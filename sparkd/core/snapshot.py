@@ -59,6 +59,11 @@ class Snapshot:
     peers: tuple[PeerView, ...] = ()
     digests: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def description(self) -> str:
+        """The cluster as this host's configuration has it now, in one text."""
+        return "; ".join(f"{key}={value}" for key, value in sorted(self.digests.items()) if key.startswith("cluster."))
+
     @cached_property
     def heard(self) -> cabling.Heard:
         own = None if isinstance(self.hello, Unknown) else self.hello

@@ -149,8 +149,27 @@ class Executor:
 
 
 def describe(changes: Sequence[FabricChange]) -> str:
-    """In one line; the twelve sysctls of four ports are one item for each port."""
-    return ", ".join(dict.fromkeys(_describe(change) for change in changes))
+    """In one line: up to two changes of a kind by themselves, more by their number."""
+    kinds: dict[type[FabricChange], list[str]] = {}
+    for change in changes:
+        kinds.setdefault(type(change), []).append(_describe(change))
+    parts = []
+    for kind, told in kinds.items():
+        different = list(dict.fromkeys(told))
+        parts.append(f"{len(different)} {_PLURAL[kind]}" if len(different) > 2 else ", ".join(different))
+    return ", ".join(parts)
+
+
+_PLURAL: dict[type[FabricChange], str] = {
+    SetUp: "ports up",
+    SetDown: "ports down",
+    SetSysctl: "ports' sysctls set",
+    SetMtu: "MTUs set",
+    AddAddress: "addresses added",
+    RemoveAddress: "addresses removed",
+    AddRoute: "routes added",
+    RemoveRoute: "routes removed",
+}
 
 
 def _describe(change: FabricChange) -> str:

@@ -277,16 +277,11 @@ class Loop:
         """The last cycle, seen again with what is known of the peers by now: their silence grows between cycles."""
         if self._last is None:
             raise Refusal("starting", "sparkd has not finished its first cycle")
+        # The attempt stays the one that was there when the units were looked at: one that has been started since has
+        # no unit among them yet, and would look as if its rank had left.
         snapshot, _ = self._last
-        snapshot = replace(
-            snapshot,
-            now=self._clock.now(),
-            peers=self._peers.views(),
-            intent=self.state.intent,
-            attempt=self.state.attempt,
-        )
-        fresh = decide(snapshot)
-        return snapshot, replace(fresh, intent=self.state.intent, attempt=self.state.attempt)
+        snapshot = replace(snapshot, now=self._clock.now(), peers=self._peers.views(), intent=self.state.intent)
+        return snapshot, replace(decide(snapshot), intent=self.state.intent, attempt=self.state.attempt)
 
 
 def _news(report: Report) -> Report:

@@ -109,7 +109,7 @@ async def test_progress_of_a_rank(tmp_path: Path) -> None:
         await down(ring)
         ring.slow_engine = True
         await ring.ask("start")
-        await ring.reach("starting")
+        await until(lambda: ring.conductor.running != [])
         ring.conductor.units.status(1, "load 3/9 shards")
         await ring.quiet()
         async with api(ring["spark3"].loop, tmp_path) as served:

@@ -125,10 +125,22 @@ def test_a_port_that_has_only_just_come_up_is_given_time() -> None:
     assert isinstance(answer, Accepted), "a start does not have to be asked for twice"
     waiting = decide(replace(s, intent=answer.intent))
     assert waiting.actions == ()
-    assert any("has only just come up" in wait for wait in waiting.waits)
+    assert any("only just come up" in wait for wait in waiting.waits)
     heard = decide(replace(s, intent=answer.intent, hello=own))
     assert (heard.intent.epoch, heard.intent.want) == (answer.intent.epoch + 1, "up")
     assert cabling.parse(heard.intent.cables) == by_order(NODES)
+
+
+def test_nothing_starts_while_the_cables_are_not_known_whatever_else_is_found() -> None:
+    """A warning, or a port that has only just come up, is no reason to take the default plan for the cables."""
+    up = Intent(7, "up", "operator", "start asked for", NOW)
+    for node in NODES:
+        peers = tuple(peer(n, up, neighbours=()) for n in NODES if n != node)
+        s = snapshot(node, intent=up, hello=HelloFacts(f"id-{node}"), peers=peers)
+        assert decide(s).actions == ()
+        assert any("only just come up" in wait for wait in decide(s).waits)
+    deaf = cabled(by_order(NODES), hello=HelloFacts("id-spark1", settled=hears("spark1").settled))
+    assert isinstance(accept(deaf, "start", "x"), Refused)
 
 
 def test_twins_that_reach_different_nodes() -> None:

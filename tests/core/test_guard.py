@@ -8,7 +8,7 @@ import pytest
 
 from sparkd.core.actions import Adopt, ApplyFabric, Record, StopRank
 from sparkd.core.decide import decide
-from sparkd.core.model import Attempt, NetworkFacts, PeerView, RankUnit
+from sparkd.core.model import AddressFact, Attempt, NetworkFacts, PeerView, RankUnit
 from sparkd.core.snapshot import Snapshot
 from tests.core.builders import NOW, attempt, configured_network, peer, running, with_peer
 from tests.core.test_decide import UP, serving
@@ -43,6 +43,16 @@ FAULTS = {
         whole(), links=tuple(link for link in whole().links if link.device != "enp1s0f0np0")
     ),
 }
+
+
+def test_an_address_that_comes_up_beside_the_planned_one_is_an_incident_unless_it_was_there_at_the_start() -> None:
+    """Field report address-foreign, while serving."""
+    more = AddressFact("enp1s0f0np0", "172.20.0.1/24", "enp1s0f0np0")
+    seen = replace(whole(), addresses=(*whole().addresses, more))
+    record = decide(guarded(seen)).actions[0]
+    assert isinstance(record, Record)
+    assert record.attempt.incident == "address-foreign: 172.20.0.1/24 has come up on enp1s0f0np0"
+    assert decide(guarded(seen, foreign=("enp1s0f0np0 172.20.0.1/24",))).actions == ()
 
 
 def test_a_fabric_as_it_was_at_the_start_is_no_incident() -> None:
@@ -134,6 +144,15 @@ def test_peer_lost_when_both_planes_are_silent() -> None:
 def test_one_silent_plane_ends_nothing(carrier: bool, error: str) -> None:
     """Field report mgmt-lost-fabric-up, and its opposite."""
     assert decide(without("spark3", carrier=carrier, error=error)).actions == ()
+
+
+def test_a_configuration_edited_under_a_serving_rank_is_skew_and_no_incident() -> None:
+    """The fabric is still as it was when the rank was started; only sparkd.toml on this host is another."""
+    digests = {"cluster": "same", "cluster.base_range": "10.78.0.0/21"}
+    s = replace(guarded(FAULTS["address-lost"], cluster="cluster.base_range=10.77.0.0/21"), digests=digests)
+    decision = decide(s)
+    assert (decision.phase, decision.actions) == ("degraded", ())
+    assert "cluster.base_range" in decision.summary
 
 
 def test_whoever_changed_the_network_is_named_with_the_incident() -> None:

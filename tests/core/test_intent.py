@@ -46,7 +46,7 @@ def test_a_start_is_refused_with_the_findings_of_every_node() -> None:
     from sparkd.core import findings
 
     theirs = findings.cable_missing("spark3", 1, ["enp1s0f1np1"], 2, "spark2", 0)
-    warn = findings.address_foreign("spark3", "enp1s0f1np1", "1.2.3.4/24", "")
+    warn = findings.address_foreign("spark3", "enp1s0f1np1", "1.2.3.4/24", "", "")
     s = with_peer(idle(), peer("spark3", DOWN, findings=(theirs, warn)))
     answer = accept(s, "start", "x")
     assert isinstance(answer, Refused)

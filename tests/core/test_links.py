@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ring_mesh import PORTS
+from ring_mesh import FABRIC_DEVICES, PORTS, plan
 from sparkd.core import links
 from sparkd.core.actions import AddAddress, AddRoute, RemoveAddress, RemoveRoute, SetMtu, SetSysctl, SetUp
 from sparkd.core.model import AddressFact, LinkFact, NetworkFacts, RouteFact
@@ -74,6 +74,21 @@ def test_addresses_and_routes_of_others_are_left_alone() -> None:
     assert (found.id, found.severity, found.subject) == ("address-foreign", "warn", "enp1s0f0np0")
 
 
+def test_a_foreign_address_in_a_planned_subnet_refuses_a_start() -> None:
+    """Field report address-foreign: traffic for that subnet would leave by the wrong port."""
+    seen = configured_network("spark1")
+    theirs = AddressFact("enp1s0f0np0", "10.77.2.99/24", "enp1s0f0np0")
+    (found,) = links.judge(PLAN, "spark1", replace(seen, addresses=(*seen.addresses, theirs)))
+    assert (found.id, found.severity) == ("address-foreign", "refuse")
+    assert "overlaps the planned 10.77.2.0/24" in found.observed
+
+
+def test_ports_that_the_plan_does_not_use_are_brought_up_too() -> None:
+    pair = plan(replace(PLAN.cluster, nodes=PLAN.cluster.nodes[:2]))
+    steps = links.changes(pair, "spark1", bare_network("spark1"), wanted=False)
+    assert {step.device for step in steps if isinstance(step, SetUp)} == FABRIC_DEVICES
+
+
 def test_a_planned_address_that_somebody_else_set_is_used_and_not_removed() -> None:
     seen = configured_network("spark1")
     end = PLAN.ends_of("spark1")[0]
@@ -117,7 +132,7 @@ def test_one_dark_function_of_a_cage_is_not_called_a_missing_cable_on_both() -> 
         seen, links=tuple(replace(x, carrier=False) if x.device == "enP2p1s0f0np0" else x for x in seen.links)
     )
     (found,) = links.judge(PLAN, "spark1", seen)
-    assert found.observed == "no carrier on enP2p1s0f0np0 (1 of 2 functions has one)"
+    assert found.observed == "no carrier on enP2p1s0f0np0 (the other PCI domain of the port has it)"
 
 
 def test_a_port_that_is_down_is_brought_up_before_it_is_judged() -> None:

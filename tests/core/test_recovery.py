@@ -142,6 +142,13 @@ def test_the_cause_is_the_rank_that_did_not_leave_for_another() -> None:
     assert again.deaths[-1].node == "spark2"
 
 
+def test_a_flap_of_the_cable_to_a_host_that_went_is_not_the_cause() -> None:
+    s = after()
+    flap = dead("spark3", at=NOW - 1, incident="carrier-flap: the carrier of x has changed 2 times since the start")
+    s = with_peer(s, peer("spark3", s.intent, attempt=flap))
+    assert [d.node for d in recovery.deaths(s)] == ["spark2", "spark3"]
+
+
 def test_a_rank_that_sparkd_stopped_has_not_died_but_its_epoch_is_over() -> None:
     stopped = dead("spark2", stopped="stopped by sparkd: x", sentence="stopped by sparkd: x")
     s = after(ended=stopped)

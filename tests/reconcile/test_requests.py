@@ -153,7 +153,7 @@ async def test_operations_run_are_done_fail_or_are_superseded() -> None:
         superseded, failed = loop.operation(1), loop.operation(2)
         assert superseded is not None
         assert superseded.state == "superseded"
-        assert superseded.summary.startswith("epoch 2 is in force: held after epoch 2")
+        assert superseded.summary.startswith("epoch 2 is in force: held: ")
         assert failed is not None
         assert (failed.state, failed.want) == ("failed", "down")
         assert loop.operation(3) is None

@@ -256,3 +256,19 @@ async def test_a_full_disk_keeps_no_rank_alive() -> None:
         assert ring["spark3"].disk.attempt is not None
         assert ring["spark3"].disk.attempt.stopped == ""
         ring["spark3"].disk.full = False
+
+
+@in_loop
+async def test_a_rank_that_is_being_started_has_not_left() -> None:
+    """While StartUnit is waited for, the attempt is on the disk and the unit is not there yet."""
+    async with cluster() as ring:
+        await ring.reach("down")
+        await ring.ask("start")
+        seen = set()
+        for _ in range(400):
+            seen |= {machine.loop.ring().phase for machine in ring}
+            if ring.all_in("ready"):
+                break
+            await turns(1)
+        assert seen <= {"down", "gated", "starting", "ready", "degraded"}, seen
+        assert ring.all_in("ready")
