@@ -68,7 +68,15 @@ def everywhere(lab: Lab, package: Path, engine: str, say: Callable[[str], None])
     lab.each(lambda node: _wait_heard(lab, node))
 
 
+# nspawn gives each host a boot id of its own by a bind mount over /proc, which systemd loses in the mount namespace of
+# a service with this setting: all hosts would have this machine's boot id, and none would ever seem to reboot.
+DROP_IN = "[Service]\nProtectControlGroups=no\n"
+
+
 def _install(lab: Lab, node: str, package: Path) -> None:
+    drop_ins = lab.places.root(node) / "etc/systemd/system/sparkd.service.d"
+    drop_ins.mkdir(parents=True, exist_ok=True)
+    (drop_ins / "lab.conf").write_text(DROP_IN)
     # Not below /root: apt's own user could not read it there.
     shutil.copyfile(package, lab.places.root(node) / "var/cache" / package.name)
     apt = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "--no-install-recommends")

@@ -127,6 +127,21 @@ def test_a_reboot_of_one_node_ends_in_a_ready_ring(ring: Ring, node: str) -> Non
     assert all(ring.units(each) == [f"sparkd-rank@{after['epoch']}.service"] for each in NODES)
 
 
+def test_a_reboot_is_told_as_one(ring: Ring) -> None:
+    """Field report node-hard-reset: a boot id that has changed."""
+    before = ring.fresh()
+    boots = {}
+    for node in NODES:
+        boots[node] = ring.lab.exec(node, "cat", "/proc/sys/kernel/random/boot_id").stdout.strip()
+        assert ring.ask(node, "GET", "/v1/host").body["host"]["boot_id"] == boots[node]
+    assert len(set(boots.values())) == 3
+    ring.lab.power_cut("spark3")
+    ring.lab.power_on("spark3")
+    ring.phase("ready", seconds=60, above=before["epoch"])
+    assert ring.ask("spark3", "GET", "/v1/host").body["host"]["boot_id"] != boots["spark3"]
+    ring.said("spark3", "sparkd.service", "has ended: the host has rebooted")
+
+
 @pytest.mark.parametrize("node", ["spark1", "spark2"])
 def test_a_power_cut_ends_in_a_ready_ring_once_power_is_back(ring: Ring, node: str) -> None:
     before = ring.fresh()
