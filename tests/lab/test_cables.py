@@ -69,8 +69,8 @@ CASES = {
         ),
         (
             "at spark2, move this cable's end from port 0 to port 1",
-            "seat the cable between spark2 port 1 and spark1 port 0",
-            "seat the cable between spark3 port 1 and spark2 port 0",
+            "seat the cable between spark2 port 1 and spark1 port 0, or switch spark1 on",
+            "seat the cable between spark3 port 1 and spark2 port 0, or switch spark2 on",
         ),
     ),
     "missing": Case(
@@ -80,8 +80,8 @@ CASES = {
             ("cable-missing", "spark3", 1, f"no carrier on {BOTH_1}"),
         ),
         (
-            "seat the cable between spark2 port 0 and spark3 port 1",
-            "seat the cable between spark3 port 1 and spark2 port 0",
+            "seat the cable between spark2 port 0 and spark3 port 1, or switch spark3 on",
+            "seat the cable between spark3 port 1 and spark2 port 0, or switch spark2 on",
         ),
     ),
     "half-missing": Case(
@@ -98,7 +98,7 @@ CASES = {
             ("cable-missing", "spark3", 0, f"carrier, but nobody is heard on {BOTH_0}"),
         ),
         (
-            "seat the cable between spark1 port 1 and spark3 port 0",
+            "seat the cable between spark1 port 1 and spark3 port 0, or switch spark3 on",
             "start sparkd on the machine at the cable's other end, move the cable to a Spark of this ring, or let UDP "
             "port 7476 through a firewall on these ports",
         ),
@@ -127,8 +127,8 @@ CASES = {
         (
             "move one end of this cable from spark1 to port 1 of another node",
             "move one end of this cable from spark1 to port 0 of another node",
-            "seat the cable between spark2 port 1 and spark1 port 0",
-            "seat the cable between spark3 port 0 and spark1 port 1",
+            "seat the cable between spark2 port 1 and spark1 port 0, or switch spark1 on",
+            "seat the cable between spark3 port 0 and spark1 port 1, or switch spark1 on",
         ),
     ),
     "twins-apart": Case(
