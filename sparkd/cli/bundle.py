@@ -70,7 +70,13 @@ def create(description: Path, out: Path, *, force: bool, now: datetime) -> Made:
 
 def check_bundle(bundle: Path, now: datetime) -> Settings:
     """The settings in a node's directory as create has made it. Raises Failure with all that is wrong with it."""
-    if not (bundle / "sparkd.toml").is_file() and bundle.is_dir():
+    if not bundle.is_dir():
+        if bundle.exists():
+            raise Failure(Exit.CONFIG, f"{bundle} is not a directory", "give DIR/NODE, which create has made")
+        near = _near(bundle)
+        hint = f"there is {near}: sparkctl cluster install {near}" if near else "give DIR/NODE, which create has made"
+        raise Failure(Exit.CONFIG, f"no such directory: {bundle.absolute()}", hint)
+    if not (bundle / "sparkd.toml").is_file():
         nodes = sorted(path.parent for path in bundle.glob("*/sparkd.toml"))
         if nodes:
             hint = f"give the one of this machine, e.g. {nodes[0]}"
@@ -108,6 +114,14 @@ def install(bundle: Path, root: Path, owner: int, group: int) -> list[str]:
         public = name == "sparkd.toml"
         _write(target, content, 0o644 if public else 0o640, (owner, owner if public else group))
     return kept
+
+
+def _near(missing: Path) -> Path | None:
+    """A node's directory that may be meant by one that does not exist, seen from the working directory."""
+    name = missing.name
+    bundles = sorted(path.parent.parent for path in Path().glob("*/ca/ca.crt"))
+    likely = [path / name for path in (Path("cluster"), *bundles, Path())]
+    return next((path for path in likely if name and (path / "sparkd.toml").is_file()), None)
 
 
 def _for_node(text: str, node: str) -> bytes:

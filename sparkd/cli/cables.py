@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ring_mesh import PORTS, CablingError, by_order
+from ring_mesh import PORTS, CablingError, Socket, by_order
 from ring_mesh.cabling import CablePair, cables_in_order
 from sparkd.cli.answer import Json, members, rows, words
 from sparkd.cli.text import Style, clean, columns
@@ -13,6 +13,7 @@ from sparkd.core import cabling
 
 CAGES = {port.device: port.cage for port in PORTS}
 _GAP = "----"
+_HEARS = "hears "
 
 
 def in_order(cables: Sequence[str], nodes: Sequence[str]) -> tuple[CablePair, ...] | None:
@@ -36,20 +37,23 @@ def _plug(end: Any) -> str:
 
 
 def block(ring: Json, style: Style, plan: Sequence[str] = ()) -> list[str]:
-    """A line for each cable, with the state of both ends; plan: the cables to show while no ring is heard."""
+    """A line for each cable, with the state of both ends; plan: the cables to show while no ring is heard.
+
+    An end that hears another port than the cable's far one says so.
+    """
     nodes = members(ring)
-    ends = {clean(row.get("node")): row.get("ends") for row in rows(ring, "fabric")}
-    if len(nodes) < 2 or not ends:
+    known = {clean(row.get("node")): row for row in rows(ring, "fabric")}
+    if len(nodes) < 2 or not known:
         return []
     cables = in_order(words(ring, "cables"), nodes) or in_order(plan, nodes)
     cables = cables or cables_in_order(by_order(nodes), nodes)
     pair = len(nodes) == 2
     table = [["Cables", "", "", "", ""] if pair else ["Cables", "port 0", "", "port 1", ""]]
     for a, b in cables:
-        here, there = _cage(ends.get(a.node), a.cage), _cage(ends.get(b.node), b.cage)
+        here, there = (_end(known.get(end.node, {}), end, far) for end, far in ((a, b), (b, a)))
         left, right = (str(a), str(b)) if pair else (a.node, b.node)
         table.append([f"  {left}", here, _wire(here, there), there, right])
-    head, *lines = ["  ".join(row).rstrip() for row in columns(table)]
+    head, *lines = [style.fit("  ".join(row).rstrip()) for row in columns(table)]
     # A ring that is down has no addresses on its fabric, which is as it should be.
     colours = {" -X- ": "red", " ????": "yellow", " ----": "yellow" if ring.get("want") == "up" else None}
     painted = [style.paint(line, next((colours[mark] for mark in colours if mark in line), None)) for line in lines]
@@ -103,8 +107,25 @@ def _bottom(edge: str) -> str:
     return f"'{edge}'"
 
 
+def _end(row: Json, here: Socket, far: Socket) -> str:
+    """The state of one end, or what is heard there if that is not the far end."""
+    state = _cage(row.get("ends"), here.cage)
+    told = [one for one in rows(row, "neighbours") if CAGES.get(str(one.get("device"))) == here.cage]
+    others = list(dict.fromkeys(map(_neighbour, told)))
+    if state.startswith("no ") or not set(others) - {str(far)}:
+        return state
+    return f"{_HEARS}{', '.join(others)}"
+
+
+def _neighbour(told: Json) -> str:
+    node, remote = clean(told.get("node")), clean(told.get("remote"))
+    if told.get("ours") is not True:
+        return f"foreign {node}".rstrip()
+    return f"{node} port {CAGES[remote]}" if remote in CAGES else f"{node} {remote}"
+
+
 def _cage(ends: Any, cage: int) -> str:
-    """The state of one cage in a few words; its node may not be able to tell."""
+    """The state of one port in a few words; its node may not be able to tell."""
     if not isinstance(ends, list):
         return "unknown"
     twins = [end for end in ends if isinstance(end, dict) and CAGES.get(str(end.get("device"))) == cage]
@@ -122,6 +143,6 @@ def _wire(here: str, there: str) -> str:
     states = {here, there}
     if states == {"ok"}:
         return "===="
-    if any(state.startswith(("no ", "carrier ")) for state in states):
+    if any(state.startswith(("no ", "carrier ", _HEARS)) for state in states):
         return "-X-"
     return "????" if "unknown" in states else "----"

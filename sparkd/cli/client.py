@@ -22,6 +22,9 @@ _NOT_CONFIGURED = (
     "make a configuration with `sparkctl cluster create` and put it here with `sparkctl cluster install`; "
     "see sparkctl(1)"
 )
+_NOT_RUNNING = "systemctl start sparkd; if it fails: sparkd --check-config; journalctl -u sparkd -n 20"
+# What the API advises is for programs that talk to it themselves.
+_HINTS = {"token-missing": f"--token-file FILE, with the token that is in {TOKEN_FILE}; or leave --url out"}
 _EXITS = {401: Exit.DENIED, 403: Exit.DENIED, 409: Exit.REFUSED, 503: Exit.UNREACHABLE}
 
 Json = dict[str, Any]
@@ -117,7 +120,7 @@ class Client:
             text = "sparkd is not running on this machine"
             if self.tcp is not None:
                 text = f"nothing listens on {self._where}; is sparkd running on this machine?"
-            return Failure(Exit.UNREACHABLE, text, "systemctl start sparkd")
+            return Failure(Exit.UNREACHABLE, text, _NOT_RUNNING)
         return Failure(Exit.UNREACHABLE, f"the connection to {self._where} broke: {str(error) or type(error).__name__}")
 
 
@@ -157,6 +160,6 @@ def _refusal(status: int, body: Json) -> Failure:
     return Failure(
         _EXITS.get(status, Exit.ERROR),
         str(body.get("detail") or body.get("title") or f"status {status}"),
-        str(body.get("hint") or ""),
+        _HINTS.get(str(body.get("code"))) or str(body.get("hint") or ""),
         findings if isinstance(findings, list) else (),
     )

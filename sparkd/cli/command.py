@@ -16,6 +16,11 @@ from sparkd.cli.failure import MEANINGS, Exit, Failure
 from sparkd.cli.render import findings
 from sparkd.cli.text import clean, style_of
 
+_CONDUCTOR = (
+    "Rank 0's host, the conductor, carries it out, whichever node is asked. While that host is off, "
+    "systemctl stop 'sparkd-rank@*' on a node ends the rank of that node."
+)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns its exit code; argparse itself leaves with 2 on wrong usage, 0 after --help."""
@@ -60,15 +65,15 @@ def _parser() -> argparse.ArgumentParser:
         description = textwrap.fill(f"{help_text[0].upper()}{help_text[1:]}. {more}".strip(), 100)
         return commands.add_parser(name, help=help_text, description=description, parents=[daemon])
 
-    command = add("up", "ask for the ring to run", "If a check fails, nothing is started.")
+    command = add("up", "ask for the ring to run", f"If a check fails, nothing is started. {_CONDUCTOR}")
     _waiting(command, "the ring is ready, has been refused or has failed")
     command.set_defaults(run=lambda options: ring.up(_client(options), wait=options.wait, timeout=options.timeout))
 
-    command = add("down", "ask for the ring to stop", "This is valid in every state.")
+    command = add("down", "ask for the ring to stop", f"This is valid in every state. {_CONDUCTOR}")
     _waiting(command, "no rank is left on any node")
     command.set_defaults(run=lambda options: ring.down(_client(options), wait=options.wait, timeout=options.timeout))
 
-    command = add("clear", "let a ring that is held after repeated failures be started again")
+    command = add("clear", "let a ring that is held after repeated failures be started again", _CONDUCTOR)
     command.set_defaults(run=lambda options: ring.clear(_client(options)))
 
     command = add("status", "show what the ring does and what it waits for")

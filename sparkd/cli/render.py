@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
-from sparkd.cli import cables
-from sparkd.cli.answer import Json, rows
+from sparkd.cli import cables, ends
+from sparkd.cli.answer import Json, rows, words
 from sparkd.cli.text import PHASE_COLOURS, Style, bar, clean, columns, duration
 
 _SEVERITY_COLOURS = {"refuse": "red", "repair": "yellow", "warn": "yellow"}
 _STATE_COLOURS = {"ready": "green", "starting": "yellow", "stopping": "yellow", "ended": "red", "unknown": "yellow"}
+# Reasons that say no more than who wanted what.
+_ASKED = ("asked", "start asked for", "stop asked for")
+# How many deaths the daemon keeps.
+_KEPT = 10
 
 
 def status(ring: Json, style: Style, now: float, plan: Sequence[str] = ()) -> str:
@@ -24,30 +29,43 @@ def status(ring: Json, style: Style, now: float, plan: Sequence[str] = ()) -> st
 
 
 def sentence(ring: Json) -> str:
-    """Phase and summary in one line."""
-    phase = clean(ring.get("phase")) or "unknown"
-    return f"{phase}: {_summary(ring, phase)}"
+    """The summary, which tells the phase itself."""
+    return clean(ring.get("summary")) or f"{clean(ring.get('phase')) or 'unknown'}: no summary"
 
 
 def findings(found: Iterable[Json], style: Style, width: int = 6) -> list[str]:
-    """Lines for each finding: where and which, what was seen, what is expected, what to do. width: of the severity."""
+    """Lines for each finding: where and which, what was seen, what is expected, what to do. width: of the severity.
+
+    What both ends of a cable tell of it is one.
+    """
     lines = []
-    for finding in found:
+    for finding, *others in ends.groups(found):
         # What sparkd or time puts right asks nothing of the reader but patience.
         severity = clean(finding.get("severity"))
         word = "wait" if severity == "repair" else severity
         head = f"{clean(finding.get('node'))}: {clean(finding.get('id'))}, {clean(finding.get('subject'))}"
+        if others:
+            head = f"{' and '.join(map(ends.place, (finding, *others)))}: {clean(finding.get('id'))}"
         lines.append(f"  {style.paint(f'{word:<{width}}', _SEVERITY_COLOURS.get(severity))}  {head}")
-        lines += details(finding, style, width + 4)
+        lines += details(finding, style, width + 4, others)
     return lines
 
 
-def details(finding: Json, style: Style, indent: int) -> list[str]:
-    """What was seen, what is expected and what to do."""
+def details(finding: Json, style: Style, indent: int, others: Sequence[Json] = ()) -> list[str]:
+    """What was seen, what is expected and what to do. others: the findings of the cable's other end."""
+    seen = [clean(end.get("observed")) for end in (finding, *others)]
+    if len(set(seen)) > 1:
+        seen = [f"{ends.place(end)}: {text}" for end, text in zip((finding, *others), seen, strict=True)]
     lines = []
-    for word, key in (("found", "observed"), ("expected", "expected"), ("fix", "fix")):
-        if text := clean(finding.get(key)):
-            lines += style.wrap(text, f"{' ' * indent}{word:<8}  ", " " * (indent + 10))
+    for word, texts in (
+        ("found", list(dict.fromkeys(seen))),
+        ("expected", [clean(finding.get("expected"))]),
+        ("fix", [clean(finding.get("fix"))]),
+    ):
+        start = f"{' ' * indent}{word:<8}  "
+        for text in filter(None, texts):
+            lines += style.wrap(text, start, " " * (indent + 10))
+            start = " " * (indent + 10)
     return lines
 
 
@@ -63,21 +81,47 @@ def _head(ring: Json, style: Style) -> list[str]:
     engine = engine if isinstance(engine, dict) else {}
     conductor = clean(ring.get("conductor"))
     told = [
-        f"Ring {clean(ring.get('cluster'))}, epoch {clean(ring.get('epoch'))}",
-        f"wanted {clean(ring.get('want'))}: {clean(ring.get('reason'))} (by {clean(ring.get('by'))})",
+        f"ring {clean(ring.get('cluster'))}, epoch {clean(ring.get('epoch'))}",
+        _wanted(ring),
         f"engine {clean(engine.get('name'))}, API on {conductor} {clean(engine.get('api'))}",
         f"told by {clean(ring.get('node'))}, conductor {conductor}",
     ]
     head = style.paint(phase.upper(), PHASE_COLOURS.get(phase, "bold")) + first.removeprefix(phase.upper())
-    return [head, *more, *style.wrap("; ".join(told), "  ", "  ")]
+    return [head, *more, *(line for text in told for line in style.wrap(text, "  ", "    "))]
+
+
+def _wanted(ring: Json) -> str:
+    """What the ring is to do, and who or what has last said so: the API tells no more than the latest intent."""
+    want, by, reason = (clean(ring.get(key)) for key in ("want", "by", "reason"))
+    if by == "recovery":
+        if ring.get("phase") == "held":
+            return f"wanted {want}: sparkd has given up"
+        restart = reason.removeprefix("restart: ")
+        return f"wanted {want}; {'planned anew' if restart == reason else 'last restart'}: {restart}"
+    if by in ("", "nobody"):
+        return f"wanted {want}: {reason}"
+    # Over which socket is for the journal.
+    by = re.sub(r"^operator (?:over the Unix socket|at \S+) on ", "operator on ", by)
+    return f"wanted {want} by {by}" if reason in _ASKED else f"wanted {want} by {by}: {reason}"
 
 
 def _waits(ring: Json, style: Style) -> list[str]:
-    waits = ring.get("waits")
-    if not isinstance(waits, list) or not waits:
-        return []
-    lines = [line for wait in waits for line in style.wrap(clean(wait), "  - ", "    ")]
-    return [style.paint("Waits for", "bold"), *lines]
+    waits = words(ring, "waits")
+    title = "Waits for"
+    if ring.get("phase") == "degraded":
+        # Its ranks serve. What is amiss is told once, by the findings and the peers as far as they tell it.
+        told = {_as_wait(finding) for finding in rows(ring, "findings")}
+        silent = tuple(f"{clean(peer.get('node'))} has not answered " for peer in rows(ring, "peers"))
+        waits = tuple(wait for wait in waits if wait not in told and not wait.startswith(silent))
+        title = "Not as it should be"
+    lines = [line for wait in waits for line in style.wrap(wait, "  - ", "    ")]
+    return [style.paint(title, "bold"), *lines] if lines else []
+
+
+def _as_wait(finding: Json) -> str:
+    """The finding as a sentence, as the daemon says it among what is waited for."""
+    node, subject, observed, expected = (clean(finding.get(key)) for key in ("node", "subject", "observed", "expected"))
+    return f"{node}: {subject}: {observed}; expected {expected}"
 
 
 def _ranks(ring: Json, style: Style) -> list[str]:
@@ -131,5 +175,9 @@ def _last_death(ring: Json, style: Style, now: float) -> list[str]:
         return []
     death = max(deaths, key=lambda row: float(row["at"]))
     where = f"rank {clean(death.get('rank'))} on {clean(death.get('node'))}, epoch {clean(death.get('epoch'))}"
-    head = f"{style.paint('Last death', 'bold')}  {where}, {duration(now - death['at'])} ago ({len(deaths)} in all)"
-    return [head, *style.wrap(clean(death.get("sentence")), "  ", "  ")]
+    count = f"{len(deaths)} {'or more ' if len(deaths) >= _KEPT else ''}{'death' if len(deaths) == 1 else 'deaths'}"
+    ago = f"{duration(now - death['at'])} ago ({count} since the last start)"
+    return [
+        f"{style.paint('Last death', 'bold')}  {where}, {ago}",
+        *style.wrap(clean(death.get("sentence")), "  ", "  "),
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 
@@ -9,7 +10,8 @@ from sparkd.cli import render
 from sparkd.cli.answer import rows
 from sparkd.cli.client import Client, Json
 from sparkd.cli.failure import Exit, Failure
-from sparkd.cli.text import clean, say
+from sparkd.cli.text import clean, say, style_of
+from sparkd.cli.ticker import Ticker
 
 POLL = 0.2
 # sparkd may be restarted or upgraded while one waits; the ring does not care and neither should the command.
@@ -39,15 +41,18 @@ def _change(client: Client, what: str, verdict: Verdict | None, timeout: float |
     epoch = operation.get("epoch")
     if not isinstance(epoch, int):
         raise Failure(Exit.ERROR, f"the answer to {what} names no epoch")
-    say(f"epoch {epoch}: {clean(operation.get('summary'))}")
+    summary = clean(operation.get("summary"))
+    line = summary if summary.startswith(f"epoch {epoch} ") else f"epoch {epoch}: {summary}"
+    say("\n".join(style_of(sys.stdout).wrap(line, "", "  ")) if sys.stdout.isatty() else line)
     if verdict is None:
         return Exit.OK
-    return _wait(client, epoch, verdict, started, timeout)
+    with Ticker(sys.stdout, summary) as ticker:
+        return _wait(client, epoch, verdict, (started, timeout), ticker)
 
 
-def _wait(client: Client, epoch: int, verdict: Verdict, started: float, timeout: float | None) -> Exit:
-    """Tell each new sentence of the ring until there is a verdict on it."""
-    told, followed = "", epoch
+def _wait(client: Client, epoch: int, verdict: Verdict, patience: tuple[float, float | None], ticker: Ticker) -> Exit:
+    """Tell what the ring says until there is a verdict on it. patience: since when, and for how long."""
+    (started, timeout), followed = patience, epoch
     answered = time.monotonic()
     while True:
         now = time.monotonic()
@@ -66,14 +71,12 @@ def _wait(client: Client, epoch: int, verdict: Verdict, started: float, timeout:
             if ring and ring["epoch"] > followed:
                 # Asked for once, the ring may take several: other cables are a new plan, and a death a new attempt.
                 followed = ring["epoch"]
-                say(f"{now - started:7.1f} s  now epoch {followed}: {clean(ring.get('reason'))}")
-        if line != told:
-            say(f"{now - started:7.1f} s  {line}")
-            told = line
+                ticker.note(now - started, f"now epoch {followed}: {clean(ring.get('reason'))}")
+        ticker.tell(now - started, line)
         if ring and (end := verdict(ring)) is not None:
             return end
         if timeout is not None and now - started > timeout:
-            raise Failure(Exit.TIMEOUT, f"not there after {timeout:g} s; last: {told}", "it goes on: sparkctl status")
+            raise Failure(Exit.TIMEOUT, f"not there after {timeout:g} s; last: {line}", "it goes on: sparkctl status")
         try:
             time.sleep(POLL)
         except KeyboardInterrupt:

@@ -7,6 +7,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -15,10 +16,12 @@ from sparkd.cli import cables, render
 from sparkd.cli.answer import Json, rows
 from sparkd.cli.client import Client
 from sparkd.cli.failure import Exit, Failure
-from sparkd.cli.text import PHASE_COLOURS, Style, clean, say, style_of
+from sparkd.cli.text import PHASE_COLOURS, Style, clean, say, style_of, terminal_columns
 
 POLL = 1.0
 _LIMIT = 500
+# Columns that the text of an event needs to be wrapped beside its time and kind, and the indent if it has fewer.
+_TEXT, _HANGING, _NARROWEST = 40, 21, 70
 
 
 def status(client: Client, *, as_json: bool, watch: bool) -> Exit:
@@ -80,6 +83,8 @@ def plan(client: Client, *, as_json: bool) -> Exit:
 def events(client: Client, *, as_json: bool, follow: bool) -> Exit:
     """Print the events that sparkd has kept; with `follow`, new ones until interrupted, also over its restart."""
     style = style_of(sys.stdout)
+    # A file or a pipe gets each event on one line, whatever its length.
+    style = replace(style, width=max(terminal_columns(sys.stdout) or sys.maxsize, _NARROWEST))
     after = _tell(client, 0, style, as_json=as_json)
     if follow:
         with contextlib.suppress(KeyboardInterrupt):
@@ -116,9 +121,11 @@ def _tell(client: Client, after: int, style: Style, *, as_json: bool) -> int:
 def _event(event: Mapping[str, Any], style: Style) -> str:
     at = event.get("at")
     when = f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S}" if isinstance(at, (int, float)) else "-" * 19
-    phase = clean(event.get("phase"))
+    epoch, phase, kind, text = (clean(event.get(key)) for key in ("epoch", "phase", "kind", "text"))
     shown = style.paint(f"{phase:<8}", PHASE_COLOURS.get(phase))
-    text = clean(event.get("text"))
-    if event.get("kind") == "error":
-        text = style.paint(text, "red")
-    return f"{when}  {clean(event.get('epoch')):>4}  {shown}  {clean(event.get('kind')):<7}  {text}"
+    start, painted = (f"{when}  {epoch:>4}  {name}  {kind:<7}  " for name in (f"{phase:<8}", shown))
+    indent = len(start) if style.width >= len(start) + _TEXT else _HANGING
+    first, *more = style.wrap(text, start, " " * indent)
+    colour = "red" if kind == "error" else None
+    lines = [f"{painted}{style.paint(first[len(start) :], colour)}"]
+    return "\n".join([*lines, *(f"{' ' * indent}{style.paint(line[indent:], colour)}" for line in more)])

@@ -50,6 +50,13 @@ def style_of(stream: IO[str], environment: Mapping[str, str] = os.environ) -> St
     return Style(min(max(columns, 80), 100), colour)
 
 
+def terminal_columns(stream: IO[str], environment: Mapping[str, str] = os.environ) -> int | None:
+    """The width of the terminal that the stream is, if it is one whose cursor can be moved; otherwise None."""
+    if not stream.isatty() or environment.get("TERM") == "dumb":
+        return None
+    return max(shutil.get_terminal_size((100, 24)).columns, 20)
+
+
 def clean(value: Any) -> str:
     """The value on one line, without what a terminal would take for a command: ranks print what they like."""
     text = "" if value is None else str(value)

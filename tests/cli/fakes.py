@@ -69,6 +69,8 @@ class FakeRing:
     """Whether the fabric ports of the node that answers are the operator's."""
     links_known: bool = True
     doctor: Json = field(default_factory=dict)
+    accepted: str = "accepted"
+    """What is said of a change."""
     starting: int = 0
     """So many requests find a daemon that has only just started."""
     drop: int = 0
@@ -170,7 +172,7 @@ class FakeRing:
             "operation": f"/v1/operations/{self.epoch}",
             "epoch": self.epoch,
             "want": self.want,
-            "summary": "accepted",
+            "summary": self.accepted,
         }
 
     def answer(self, method: str, url: str) -> tuple[int, Json]:
@@ -235,7 +237,7 @@ def serve(ring: FakeRing, unix: Path | None = None) -> Iterator[int]:
             if unix is not None or given == f"Bearer {TOKEN}":
                 self._reply(lambda: ring.answer("POST", self.path))
             elif given is None:
-                self._reply(lambda: problem(401, "token-missing", "a change needs a token"))
+                self._reply(lambda: problem(401, "token-missing", "a change needs a token", hint="send Bearer"))
             else:
                 self._reply(lambda: problem(401, "token-wrong", "the token is not the one of this machine"))
 

@@ -40,6 +40,40 @@ def test_a_ring_that_has_lost_a_cable_is_shown_as_it_is_planned() -> None:
     ]
 
 
+def test_a_planned_cable_that_goes_elsewhere_says_what_is_heard() -> None:
+    exchanged = FakeRing(wires=wired("10-20", "21-31", "30-11"), ring_heard=False)
+    assert shown(exchanged)[1:] == [
+        "spark1 hears spark2 port 0 -X- hears spark3 port 1 spark2",
+        "spark2 hears spark1 port 0 -X- hears spark2 port 1 spark3",
+        "spark3 not set up ---- not set up spark1",
+    ]
+    # A ring that is heard is shown as it is, whatever had been planned.
+    assert shown(FakeRing(wires=BACKWARDS), ("spark1.0~spark2.1", "spark2.0~spark3.1", "spark3.0~spark1.1"))[1:] == [
+        "spark1 not set up ---- not set up spark3",
+        "spark3 not set up ---- not set up spark2",
+        "spark2 not set up ---- not set up spark1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"ours": False, "node": "box"}, "hears foreign box, spark2 port 1"),
+        ({"remote": "eth7"}, "hears spark2 eth7, spark2 port 1"),
+        ({}, "not set up"),
+    ],
+)
+def test_one_function_that_hears_another_port(changed: dict[str, Any], words: str) -> None:
+    ring = FakeRing(ring_heard=False).look()
+    ring["fabric"][0]["neighbours"][0] |= changed
+    line = cables.block(ring, WIDE)[1]
+    assert words in line
+    assert ("-X-" in line) == bool(changed)
+    # What carries nothing cannot be heard any more.
+    ring["fabric"][0]["ends"] = [end | {"carrier": False} for end in ring["fabric"][0]["ends"]]
+    assert "no carrier  -X-" in cables.block(ring, WIDE)[1]
+
+
 @pytest.mark.parametrize(
     "odd", [[], None, "x", ["spark1.0"], ["spark1.0~spark2.1"], ["a.0~b.x"], ["spark1.0~spark9.1"], [3]]
 )

@@ -15,6 +15,8 @@ from sparkd.cli.failure import Exit, Failure
 from tests.cli.fakes import FakeRing, serve
 from tests.config.etc import unprivileged
 
+NOT_RUNNING = "systemctl start sparkd; if it fails: sparkd --check-config; journalctl -u sparkd -n 20"
+
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
@@ -54,13 +56,13 @@ def answering(path: Path, data: bytes | None) -> Iterator[None]:
 def test_not_running(tmp_path: Path, config: Path) -> None:
     found = failure(Client(tmp_path / "api.sock", config=config))
     assert (found.exit_code, found.text) == (Exit.UNREACHABLE, "sparkd is not running on this machine")
-    assert found.hint == "systemctl start sparkd"
+    assert found.hint == NOT_RUNNING
 
 
 def test_a_socket_that_nobody_listens_on(tmp_path: Path, config: Path) -> None:
     with socket.socket(socket.AF_UNIX) as left_over:
         left_over.bind(str(tmp_path / "api.sock"))
-    assert failure(Client(tmp_path / "api.sock", config=config)).hint == "systemctl start sparkd"
+    assert failure(Client(tmp_path / "api.sock", config=config)).hint == NOT_RUNNING
 
 
 def test_nobody_on_tcp(config: Path) -> None:

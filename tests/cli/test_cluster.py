@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkd.cli.bundle import create
+from sparkd.cli.bundle import check_bundle, create
 from sparkd.cli.cluster import install
 from sparkd.cli.failure import Exit, Failure
 from sparkd.config import load
@@ -225,7 +225,8 @@ def test_install_tells_of_a_drop_in_that_does_not_fit(description: Path, tmp_pat
             "found one for",
         ),
         (lambda out: None, "", "holds the directories of several nodes"),
-        (lambda out: None, "spark7", "sparkd.toml: file: found nothing"),
+        (lambda out: (out / "spark1/sparkd.toml").unlink(), "spark1", "sparkd.toml: file: found nothing"),
+        (lambda out: None, "spark1/token", "spark1/token is not a directory"),
     ],
 )
 def test_a_faulty_bundle_is_not_installed(
@@ -238,6 +239,29 @@ def test_a_faulty_bundle_is_not_installed(
         install(tmp_path / "out" / directory, root)
     assert caught.value.exit_code == Exit.CONFIG
     assert not (root / "etc/sparkd").exists()
+
+
+@pytest.mark.parametrize(
+    ("out", "given", "meant"),
+    [
+        ("cluster", "spark1", "cluster/spark1"),
+        ("made", "spark1", "made/spark1"),
+        (".", "cluster/spark1", "spark1"),
+        ("cluster", "spark7", None),
+    ],
+)
+def test_a_directory_that_is_not_there(
+    out: str, given: str, meant: str | None, description: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    create(description, Path(out), force=False, now=NOW)
+    with pytest.raises(Failure) as caught:
+        check_bundle(Path(given), NOW)
+    assert (caught.value.exit_code, caught.value.text) == (Exit.CONFIG, f"no such directory: {here}/{given}")
+    assert ("give DIR/NODE" in caught.value.hint) == (meant is None)
+    assert meant is None or caught.value.hint == f"there is {meant}: sparkctl cluster install {meant}"
 
 
 def test_expired_certificates_are_not_installed(description: Path, tmp_path: Path, root: Path) -> None:

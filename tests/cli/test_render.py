@@ -78,9 +78,10 @@ def test_the_whole_screen() -> None:
     assert "\n".join(screen(STARTING)) == (
         """\
 STARTING  waiting for rank 1 (spark2): warmup 3/6
-  Ring lab, epoch 7; wanted up: asked (by operator over the Unix socket on
-  spark1); engine probe, API on spark1 127.0.0.1:8888; told by spark1, conductor
-  spark1
+  ring lab, epoch 7
+  wanted up by operator on spark1
+  engine probe, API on spark1 127.0.0.1:8888
+  told by spark1, conductor spark1
 
 Waits for
   - rank 1 (spark2): warmup 3/6, measuring enp1s0f1np1
@@ -179,9 +180,16 @@ def test_the_last_death() -> None:
         {"epoch": 5, "rank": 1, "node": "spark2", "at": NOW - 900, "sentence": "earlier"},
     ]
     assert screen(ring(deaths=deaths))[-2:] == [
-        "Last death  rank 2 on spark3, epoch 6, 3 min ago (2 in all)",
+        "Last death  rank 2 on spark3, epoch 6, 3 min ago (2 deaths since the last start)",
         "  killed by SIGKILL",
     ]
+
+
+def test_the_number_of_deaths() -> None:
+    one = {"epoch": 6, "rank": 2, "node": "spark3", "at": NOW - 200, "sentence": "killed by SIGKILL"}
+    assert screen(ring(deaths=[one]))[-2].endswith(" (1 death since the last start)")
+    # The daemon keeps ten.
+    assert screen(ring(deaths=[one] * 10))[-2].endswith(" (10 or more deaths since the last start)")
 
 
 def test_colour_is_around_words_and_takes_no_columns() -> None:
@@ -209,6 +217,121 @@ def test_the_phase_is_told_once() -> None:
     down = ring(phase="down", summary="down: never started")
     assert screen(down)[0] == "DOWN  never started"
     assert sentence(down) == "down: never started"
+    assert sentence(ring(summary="epoch 7 waits: for spark3")) == "epoch 7 waits: for spark3"
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"reason": "start asked for", "by": "operator at 127.0.0.1 on spark3"}, "wanted up by operator on spark3"),
+        (
+            {"want": "down", "reason": "cleared", "by": "operator on spark2"},
+            "wanted down by operator on spark2: cleared",
+        ),
+        ({"want": "down", "reason": "never started", "by": "nobody"}, "wanted down: never started"),
+        (
+            {"reason": "restart: rank 1 (spark2) ended: it was killed by SIGKILL", "by": "recovery"},
+            "wanted up; last restart: rank 1 (spark2) ended: it was killed by SIGKILL",
+        ),
+        (
+            {"reason": "the addresses on the fabric ports are others now", "by": "recovery"},
+            "wanted up; planned anew: the addresses on the fabric ports are others now",
+        ),
+        (
+            {"phase": "held", "want": "down", "reason": "the same end twice", "by": "recovery"},
+            "wanted down: sparkd has given up",
+        ),
+    ],
+)
+def test_who_wanted_it(changes: dict[str, Any], line: str) -> None:
+    assert screen(ring(**changes))[2] == f"  {line}"
+
+
+def dark(node: str, port: int, far: str) -> dict[str, Any]:
+    """A port without carrier, as its own node tells it."""
+    device = DEVICES[2 * port]
+    return {
+        "id": "cable-missing",
+        "node": node,
+        "severity": "refuse",
+        "subject": f"port {port}",
+        "observed": f"no carrier on {device}",
+        "expected": f"a cable from {node} port {port} to {far} port {1 - port}",
+        "fix": f"seat the cable between {node} port {port} and {far} port {1 - port}",
+    }
+
+
+def shown_findings(*found: dict[str, Any]) -> list[str]:
+    lines = screen(ring(findings=list(found)), 100)
+    return [line.strip() for line in lines[lines.index("Findings") + 1 :]]
+
+
+def test_the_two_ends_of_one_cable_are_one_finding() -> None:
+    assert shown_findings(dark("spark1", 0, "spark2"), dark("spark3", 0, "spark1"), dark("spark2", 1, "spark1")) == [
+        "refuse  spark1 port 0 and spark2 port 1: cable-missing",
+        "found     spark1 port 0: no carrier on enp1s0f0np0",
+        "spark2 port 1: no carrier on enp1s0f1np1",
+        "expected  a cable from spark1 port 0 to spark2 port 1",
+        "fix       seat the cable between spark1 port 0 and spark2 port 1",
+        "refuse  spark3: cable-missing, port 0",
+        "found     no carrier on enp1s0f0np0",
+        "expected  a cable from spark3 port 0 to spark1 port 1",
+        "fix       seat the cable between spark3 port 0 and spark1 port 1",
+    ]
+
+
+def test_ends_that_see_the_same_tell_it_once_and_different_cables_stay_apart() -> None:
+    same = {
+        "id": "cable-same-port",
+        "severity": "refuse",
+        "subject": "port 0",
+        "observed": "the cable between spark1 and spark2 joins port 0 to port 0",
+        "expected": "port 0 of one node to port 1 of the next",
+        "fix": "at spark2, exchange the two cables",
+    }
+    other = same | {"observed": "the cable between spark2 and spark3 joins port 1 to port 1", "subject": "port 1"}
+    told = shown_findings(
+        same | {"node": "spark1"}, same | {"node": "spark2"}, other | {"node": "spark2"}, other | {"node": "spark3"}
+    )
+    assert told[:3] == [
+        "refuse  spark1 port 0 and spark2 port 0: cable-same-port",
+        "found     the cable between spark1 and spark2 joins port 0 to port 0",
+        "expected  port 0 of one node to port 1 of the next",
+    ]
+    assert told[4] == "refuse  spark2 port 1 and spark3 port 1: cable-same-port"
+    assert len(told) == 8
+    # Two that do not agree on what to do are both heard.
+    told = shown_findings(same | {"node": "spark1"}, same | {"node": "spark2", "fix": "something else"})
+    assert [line for line in told if line.startswith("refuse")] == [
+        "refuse  spark1: cable-same-port, port 0",
+        "refuse  spark2: cable-same-port, port 0",
+    ]
+
+
+def test_a_loop_is_one_cable_and_a_repeated_finding_is_one() -> None:
+    loop = {"id": "cable-loop", "node": "spark1", "severity": "refuse", "subject": "port 0", "fix": "move one end"}
+    told = shown_findings(loop, loop | {"subject": "port 1"}, loop | {"node": "spark2"}, {"id": "held"}, {"id": "held"})
+    assert [line for line in told if ":" in line] == [
+        "refuse  spark1 port 0 and spark1 port 1: cable-loop",
+        "refuse  spark2: cable-loop, port 0",
+        ": held,",
+    ]
+
+
+def test_what_is_amiss_while_ranks_serve_is_told_once() -> None:
+    missing = dark("spark1", 0, "spark2")
+    wait = f"spark1: port 0: {missing['observed']}; expected {missing['expected']}"
+    silent = "spark3 has not answered for 12 s (timed out)"
+    serving = ring(phase="degraded", findings=[missing], waits=[silent, wait], summary=f"serves, but {silent}")
+    lines = screen(serving)
+    assert "Waits for" not in lines
+    assert "\n".join(lines).count("no carrier on") == 1
+    skew = "spark2: cluster.name: lab; expected test, as on spark1"
+    lines = screen({**serving, "waits": [silent, wait, skew]})
+    assert lines[lines.index("Not as it should be") + 1] == f"  - {skew}"
+    assert lines[lines.index("Not as it should be") + 2] == ""
+    # What holds back a start is listed whole.
+    assert f"  - {silent}" in screen({**serving, "phase": "gated"})
 
 
 def test_units_are_those_of_ranks_that_have_one() -> None:

@@ -31,9 +31,9 @@ def test_up_waits_and_tells_each_sentence_once(ring: FakeRing, ctl: Ctl) -> None
     assert ended.code == 0
     assert [line.partition(" s  ")[2] or line for line in ended.out.splitlines()] == [
         "epoch 8: accepted",
-        "gated: waiting for spark3 to adopt epoch 8",
-        "starting: rank 1 (spark2): warmup 3/6",
-        "ready: all ranks serve",
+        "waiting for spark3 to adopt epoch 8",
+        "rank 1 (spark2): warmup 3/6",
+        "all ranks serve",
     ]
 
 
@@ -46,7 +46,7 @@ def test_what_a_node_says_of_an_older_epoch_is_no_verdict(ring: FakeRing, ctl: C
     ended = ctl("up", *WAIT)
     assert ended.code == 0
     assert "waiting for this node to hear of epoch 8" in ended.out
-    assert ended.out.count("ready") == 1
+    assert ended.out.count("all ranks serve") == 1
 
 
 def test_a_start_that_is_planned_anew_for_other_cables_is_followed(ring: FakeRing, ctl: Ctl) -> None:
@@ -60,10 +60,10 @@ def test_a_start_that_is_planned_anew_for_other_cables_is_followed(ring: FakeRin
     assert ended.code == 0
     assert [line.partition(" s  ")[2] or line for line in ended.out.splitlines()] == [
         "epoch 8: accepted",
-        "gated: the cables are no ring as far as they are heard",
+        "the cables are no ring as far as they are heard",
         "now epoch 9: the cables are now spark1.0~spark3.1",
-        "gated: configuring",
-        "ready: all ranks serve",
+        "configuring",
+        "all ranks serve",
     ]
 
 
@@ -106,15 +106,15 @@ def test_a_stop_by_someone_else_ends_the_waiting(ring: FakeRing, ctl: Ctl) -> No
 def test_timeout(ring: FakeRing, ctl: Ctl) -> None:
     ring.story = [{"phase": "gated", "summary": "waiting for spark3"}]
     code, _, err = ctl("up", "--wait", "--timeout", "0.3")
-    assert (code, err.splitlines()[0]) == (6, "sparkctl: not there after 0.3 s; last: gated: waiting for spark3")
+    assert (code, err.splitlines()[0]) == (6, "sparkctl: not there after 0.3 s; last: waiting for spark3")
 
 
 def test_down_waits_until_no_rank_is_left(ring: FakeRing, ctl: Ctl) -> None:
     ring.phase, ring.want = "ready", "up"
-    ring.story = [{"phase": "stopping"}, {"phase": "down", "summary": "stopped"}]
+    ring.story = [{"phase": "stopping"}, {"phase": "down", "summary": "down: stop asked for"}]
     code, out, _ = ctl("down", *WAIT)
     assert code == 0
-    assert out.endswith("down: stopped\n")
+    assert out.endswith(" s  down: stop asked for\n")
     assert ring.asked == ["POST /v1/ring/stop", "GET /v1/ring", "GET /v1/ring"]
 
 
@@ -139,7 +139,7 @@ def test_a_restart_of_the_daemon_does_not_end_the_waiting(ring: FakeRing, ctl: C
     code, out, _ = ctl("up", *WAIT)
     assert code == 0
     assert "trying again" in out
-    assert out.endswith("ready: all ranks serve\n")
+    assert out.endswith(" s  all ranks serve\n")
 
 
 def test_the_conductor_does_not_answer(ring: FakeRing, ctl: Ctl) -> None:
@@ -173,3 +173,22 @@ def test_looking_over_tcp_takes_no_token() -> None:
         with pytest.raises(Failure, match="a change needs a token") as caught:
             client.post("/v1/ring/start")
     assert caught.value.exit_code == Exit.DENIED
+
+
+def test_over_tcp_without_a_token_the_option_is_named() -> None:
+    with serve(FakeRing()) as port, pytest.raises(Failure) as caught:
+        Client(tcp=("127.0.0.1", port)).post("/v1/ring/stop")
+    assert caught.value.hint.startswith("--token-file FILE, with the token that is in /etc/sparkd/token")
+
+
+def test_the_sentence_of_the_answer_is_not_told_again(ring: FakeRing, ctl: Ctl) -> None:
+    ring.accepted = "epoch 8 waits: for spark3, 12 s"
+    ring.story = [
+        {"phase": "gated", "summary": "epoch 8 waits: for spark3, 11 s"},
+        {"phase": "ready", "summary": "epoch 8 is ready: all 3 ranks serve"},
+    ]
+    lines = ctl("up", *WAIT).out.splitlines()
+    assert [line.partition(" s  ")[2] or line for line in lines] == [
+        "epoch 8 waits: for spark3, 12 s",
+        "epoch 8 is ready: all 3 ranks serve",
+    ]

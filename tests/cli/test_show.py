@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -62,6 +63,45 @@ def test_events(ring: FakeRing, ctl: Ctl, monkeypatch: pytest.MonkeyPatch) -> No
         "   7  ready     summary  second [2J",
     ]
     assert [json.loads(line)["id"] for line in ctl("events", "--json").out.splitlines()] == [1, 2]
+
+
+def test_events_are_wrapped_on_a_terminal_and_whole_elsewhere(ring: FakeRing, tmp_path: Path, ctl: Ctl) -> None:
+    text = "waits for spark3 " * 12
+    ring.events = [event(1, text) | {"kind": "error"}, event(2, "short")]
+    assert text.strip() in ctl("events").out
+    for columns, indent in ((80, 21), (120, 46)):
+        out = on_a_terminal(columns, "events", "--socket", str(tmp_path / "api.sock"))
+        lines = out.splitlines()
+        assert max(len(line) for line in lines) <= columns
+        assert len(lines) > 3
+        assert all(line[:indent].isspace() and not line[indent].isspace() for line in lines[1:-1])
+        assert " ".join(lines[0][46:].split() + " ".join(lines[1:-1]).split()) == text.strip()
+        assert lines[-1].endswith("  summary  short")
+
+
+def on_a_terminal(columns: int, *arguments: str) -> str:
+    """What the command writes on a terminal, without colour."""
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm", "NO_COLOR": "1"}
+    process = subprocess.Popen([*COMMAND, *arguments], stdout=follower, env=environment)
+    os.close(follower)
+    out = b""
+    # Once nobody has the other side any more, a read fails.
+    with open(leader, "rb", buffering=0) as terminal, process, contextlib.suppress(OSError):
+        while part := terminal.read(65536):
+            out += part
+    assert process.returncode == 0
+    return out.decode().replace("\r\n", "\n")
+
+
+def test_waiting_on_a_terminal_takes_one_line(ring: FakeRing, tmp_path: Path) -> None:
+    ring.story = [{"phase": "gated", "summary": f"epoch 8 starts in {left} s, {'x' * 100}"} for left in (2, 1, 0)]
+    ring.story.append({"phase": "ready", "summary": "epoch 8 is ready: all 3 ranks serve"})
+    lines = on_a_terminal(80, "up", "--wait", "--socket", str(tmp_path / "api.sock")).splitlines(keepends=False)
+    assert lines[0] == "epoch 8: accepted"
+    assert lines[-1].endswith(" s  epoch 8 is ready: all 3 ranks serve")
+    between = "\n".join(lines[1:-1]).split("\x1b[K")
+    assert all(len(line.strip()) < 80 for line in between)
 
 
 def test_no_events(ring: FakeRing, ctl: Ctl) -> None:
@@ -164,3 +204,10 @@ def test_the_daemon_s_imports_stay_out_of_the_command() -> None:
     heavy = "asyncio cryptography fastapi gi pydantic pyroute2 uvicorn"
     code = f"import sys, sparkd.cli; print(sorted(set('{heavy}'.split()) & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize("command", ["up", "down", "clear"])
+def test_help_says_who_carries_a_change_out(command: str) -> None:
+    shown = subprocess.run([*COMMAND, command, "--help"], check=True, capture_output=True, text=True).stdout
+    assert "Rank 0's host, the conductor," in " ".join(shown.split())
+    assert "systemctl stop 'sparkd-rank@*' on a node" in " ".join(shown.split())
