@@ -17,7 +17,7 @@ def functions_missing(node: str, cage: int, devices: Sequence[str]) -> Finding:
         node,
         f"port {cage}",
         f"no network device {', '.join(devices)}",
-        "both PCI functions of the ConnectX-7 cage",
+        "both PCI functions of the port",
         "rescan the PCI bus (echo 1 > /sys/bus/pci/rescan) or reboot with the cable attached; if "
         "/etc/nvidia/cx7-hotplug-enabled exists, a neighbour's reboot may have removed the functions",
     )
@@ -209,7 +209,7 @@ def twins_split(node: str, cage: int, told: Sequence[str]) -> Finding:
         node,
         f"port {cage}",
         "; ".join(told),
-        "both PCI functions of a cage at the two functions of one far cage",
+        "both PCI functions of a port at the two of one far port",
         f"reseat the cable at {node} port {cage} and at its other end; a split cable does not work here",
     )
 
