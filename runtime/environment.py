@@ -49,6 +49,7 @@ class Tuning:
     measure_seconds: float = 0.2
     canary_interval: float = 1.0
     canary_timeout: float = 10.0
+    control_grace: float = 300.0
 
 
 @dataclass(frozen=True)
@@ -252,6 +253,7 @@ def _read_tuning(reader: _Reader) -> Tuning:
         measure_seconds=reader.seconds("SPARKD_MEASURE_SECONDS", base.measure_seconds, 0.001, 60),
         canary_interval=reader.seconds("SPARKD_CANARY_INTERVAL", base.canary_interval, 0.01, 3600),
         canary_timeout=reader.seconds("SPARKD_CANARY_TIMEOUT", base.canary_timeout, 0.1, 3600),
+        control_grace=reader.seconds("SPARKD_CONTROL_GRACE", base.control_grace, 0, 86400),
     )
     if tuning.canary_timeout < 2 * tuning.canary_interval:
         reader.bad(

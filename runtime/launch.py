@@ -7,7 +7,8 @@ Usage: ``python -m runtime.launch``, everything else comes from the environment:
     SPARKD_API=127.0.0.1:8888 SPARKD_RAILS=DEVICE:LOCAL_IP:PEER_RANK:PEER_IP,... SPARKD_GROUP_KEY=HEX
 
 Optional, in seconds: SPARKD_RENDEZVOUS_TIMEOUT (60), SPARKD_RAIL_TIMEOUT (10), SPARKD_MEASURE_SECONDS (0.2),
-SPARKD_CANARY_INTERVAL (1), SPARKD_CANARY_TIMEOUT (10); and SPARKD_RAIL_PORT (20100).
+SPARKD_CANARY_INTERVAL (1), SPARKD_CANARY_TIMEOUT (10), SPARKD_CONTROL_GRACE (300: from then on a management network
+that is silent while the rails go on is a warning; it never ends a group); and SPARKD_RAIL_PORT (20100).
 
 Exit status: 0 told to stop, 64 bad environment, 69 rendezvous failed, 70 a member was lost, 74 a rail failed a
 check, 1 a defect of the engine. Progress goes to ``$NOTIFY_SOCKET``, the story to standard error.

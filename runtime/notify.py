@@ -68,10 +68,10 @@ class Progress:
             self._last = status
             self._notifier.send(f"STATUS={status}")
 
-    def ready(self, text: str) -> None:
-        """The first call sends ``READY=1``; later ones refresh the text, at most every ten seconds."""
+    def ready(self, text: str, changed: bool = False) -> None:
+        """The first call sends ``READY=1``; later ones refresh the text, every ten seconds or if much ``changed``."""
         now = self._clock()
-        if self._ready_at is not None and now - self._ready_at < READY_STATUS_SECONDS:
+        if self._ready_at is not None and not changed and now - self._ready_at < READY_STATUS_SECONDS:
             return
         first, self._ready_at = self._ready_at is None, now
         self.stage = Stage.READY

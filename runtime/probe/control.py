@@ -1,25 +1,37 @@
 """The control plane of a formed group: signs of life, results, farewells; and the verdict when it ends.
 
-Rank 0 is connected to every other rank and passes on what concerns all.
+Rank 0 is connected to every other rank and passes on what concerns all. Once canaries go round, the group needs the
+management network no more than NCCL needs its bootstrap network: as long as the rails go on, nothing that happens
+to a control connection ends the group.
 """
 
 import asyncio
 import contextlib
+import math
 from typing import NoReturn
 
 from runtime.environment import RankEnvironment
 from runtime.exits import ExitCode, RankFailure
 from runtime.log import log
 from runtime.probe.messages import Abort, Beat, Leaving, Measured, Message, decode, encode
+from runtime.probe.outages import Outages
 from runtime.probe.race import race
 from runtime.probe.rails import rail_name
 from runtime.probe.rendezvous import Group
-from runtime.probe.verdict import Loss, Notice, SilenceClock, Standing, first_cause, stalled_link
-from runtime.probe.wire import Channel, ChannelError, Kind
+from runtime.probe.verdict import Loss, Notice, SilenceClock, Standing, first_cause, silent_member, stalled_link
+from runtime.probe.wire import Channel, ChannelClosed, ChannelError, Kind
 
 # What was seen waits so long for words that explain it, and for our own SIGTERM when the whole group is stopped.
 SETTLE_SECONDS = 0.3
 FAREWELL_SECONDS = 0.5
+# In larger rings a rank sees a member that is not next to it close the control connection, and a moment later its
+# own neighbours leave because of that.
+SUSPICION_SECONDS = 2.0
+# The kernel gives a connection up after a quarter of an hour without acknowledgement (tcp_retries2). A switch may be
+# away for longer, and with the connection the group would lose its words for good.
+OUTAGE_SECONDS = 86400.0
+# A beat is 60 bytes. More of them tell nothing, and a full send buffer would cut one in the middle.
+BACKLOG_BYTES = 4096
 
 
 class Control:
@@ -38,6 +50,11 @@ class Control:
         members = [environment.rank, *group.channels]
         self._clock = SilenceClock(members, asyncio.get_running_loop().time(), self._period)
         self._moving = False
+        self._closed: dict[int, tuple[float, str]] = {}
+        tuning = environment.tuning
+        self.outages = Outages(environment.name, tuning.canary_timeout, tuning.control_grace)
+        for channel in group.channels.values():
+            channel.outlast(OUTAGE_SECONDS)
         self.measured: dict[int, Measured] = {}
 
     def progress(self, progress: int, waiting: int) -> None:
@@ -59,6 +76,14 @@ class Control:
         """Member ``rank`` is gone, ``how`` says how that was noticed."""
         self.notice(Loss(notice, ExitCode.MEMBER_LOST, f"{self._environment.name(rank)} lost: {how}"))
 
+    def rail_closed(self, rank: int, how: str) -> None:
+        """The far end of a rail to ``rank`` is gone: that process ended, or lost its control connection before."""
+        now = asyncio.get_running_loop().time()
+        for member, (since, words) in self._closed.items():
+            if now - since <= SUSPICION_SECONDS:
+                self.lost(member, words)
+        self.lost(rank, how)
+
     async def watch(self) -> NoReturn:
         """Run the control plane until the group ends.
 
@@ -79,13 +104,18 @@ class Control:
         await asyncio.gather(*(self._send(rank, message) for rank in self._channels))
         for channel in self._channels.values():
             channel.finish()
+        # Nobody who cannot be heard will confirm anything.
+        heard = [channel for rank, channel in self._channels.items() if not self.outages.silent(rank)]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS):
-                await asyncio.gather(*(channel.drain() for channel in self._channels.values()))
+                await asyncio.gather(*(channel.drain() for channel in heard))
 
     def close(self) -> None:
         """Close every control channel."""
         for channel in self._channels.values():
+            # What is on its way to a dead network is not worth keeping in the kernel.
+            with contextlib.suppress(OSError):
+                channel.outlast(FAREWELL_SECONDS)
             channel.close()
 
     async def _send(self, rank: int, message: Message) -> None:
@@ -105,11 +135,18 @@ class Control:
         try:
             while True:
                 # Silence is judged by _look, which also knows about the time we did not run ourselves.
-                payload = await channel.expect(Kind.MESSAGE, 10 * self._environment.tuning.canary_timeout)
+                payload = await channel.expect(Kind.MESSAGE, math.inf)
                 self._clock.hear(rank, asyncio.get_running_loop().time())
                 await self._take(rank, decode(payload))
         except ChannelError as error:
-            self.lost(rank, f"{error} on the management network")
+            words = f"{error} on the management network"
+            if isinstance(error, ChannelClosed) and self._moving:
+                # A dead process closes its rails too; a firewall or a time-out only this.
+                self._closed[rank] = (asyncio.get_running_loop().time(), words)
+                await asyncio.sleep(SUSPICION_SECONDS)
+                log.warning("%s %s, the rails go on: serving", self._environment.name(rank), words)
+            else:
+                self.lost(rank, words)
         await asyncio.Event().wait()
         raise AssertionError("nobody sets this event")
 
@@ -139,23 +176,29 @@ class Control:
         tuning = self._environment.tuning
         while True:
             mine = self._standings.get(self._environment.rank, Standing(0, -1))
-            for rank in self._channels:
-                await self._send(rank, Beat(mine.progress, mine.waiting))
+            for rank, channel in self._channels.items():
+                if channel.pending() < BACKLOG_BYTES:
+                    await self._send(rank, Beat(mine.progress, mine.waiting))
             await asyncio.sleep(min(tuning.canary_interval, tuning.canary_timeout / 5))
 
     async def _look(self) -> NoReturn:
         timeout = self._environment.tuning.canary_timeout
-        # Rank 0 hears everyone and decides; the others speak up only if it does not.
-        stalled = timeout if self._environment.rank == 0 else 1.5 * timeout
         while True:
             await asyncio.sleep(self._period)
             silences = self._clock.look(asyncio.get_running_loop().time())
             still = silences.pop(self._environment.rank)
-            for rank, seconds in silences.items():
-                if seconds > timeout:
-                    self.lost(rank, f"said nothing for {timeout:g} s", Notice.SILENT)
-            # A member that has fallen silent is about to be found lost, and explains the stall.
-            if self._moving and still > stalled and max(silences.values()) < timeout / 2:
+            if self._moving:
+                self.outages.look(silences)
+            if self._moving and still <= timeout:
+                continue
+            silent = silent_member(silences, timeout)
+            # A member that has just fallen silent is about to be found lost, and explains the stall.
+            if self._moving and any(timeout / 2 < seconds <= timeout for seconds in silences.values()):
+                continue
+            if silent is not None:
+                self.lost(silent, f"said nothing for {timeout:g} s", Notice.SILENT)
+            # Rank 0 hears everyone and decides; the others speak up only if it does not.
+            elif self._moving and still > (stalled := timeout if self._environment.rank == 0 else 1.5 * timeout):
                 self.notice(Loss(Notice.SILENT, ExitCode.RAIL_FAILED, self._stall_sentence(stalled)))
 
     def _stall_sentence(self, seconds: float) -> str:

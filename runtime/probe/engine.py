@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import signal
 from array import array
+from functools import partial
 from typing import NoReturn
 
 from runtime.environment import RankEnvironment
@@ -12,6 +13,7 @@ from runtime.log import log
 from runtime.notify import Progress, Stage
 from runtime.probe.allreduce import AllReduce, RailError, WrongSum, own_vector
 from runtime.probe.control import Control
+from runtime.probe.hangup import Hangups
 from runtime.probe.health import Health, HealthServer
 from runtime.probe.measure import measure
 from runtime.probe.messages import Abort, Leaving, Measured
@@ -91,11 +93,26 @@ class Probe:
     async def _serve(
         self, links: tuple[Link, ...], rails: dict[int, Channel], control: Control, health: Health
     ) -> NoReturn:
-        environment, tuning = self.environment, self.environment.tuning
+        environment = self.environment
         rings = _rings(links, environment.world_size)
         log.info("formed: %d ranks, %d links, %d rings", environment.world_size, len(links), len(rings))
         self.progress.report(Stage.FORMED, f"{environment.world_size} ranks over {len(links)} links")
         rails.update(await connect_rails(environment, links))
+        with Hangups() as hangups:
+            for index, channel in rails.items():
+                hangups.watch(channel, partial(self._hung_up, links[index], control))
+            await self._work(links, rings, rails, control, health)
+        raise AssertionError("a rank works until it is told to stop")
+
+    async def _work(
+        self,
+        links: tuple[Link, ...],
+        rings: tuple[Ring, ...],
+        rails: dict[int, Channel],
+        control: Control,
+        health: Health,
+    ) -> NoReturn:
+        environment, tuning = self.environment, self.environment.tuning
         # A rank whose turn has not come waits while the others measure.
         patience = tuning.rail_timeout + 3 * tuning.measure_seconds * len(links)
         slowest = await self._measure(links, rails, control, patience)
@@ -152,12 +169,15 @@ class Probe:
         interval = self.environment.tuning.canary_interval
         control.expect_progress()
         due = loop.time()
+        before = ""
         while True:
             await self._reduce(work, links, control, health.canaries + 1, CANARY_ELEMENTS)
             health.canary()
             if health.canaries == 1:
                 log.info("ready: the first canary came home, %s", slowest)
-            self.progress.ready(f"canary {health.canaries}, {slowest}")
+            outage = control.outages.text()
+            self.progress.ready(f"canary {health.canaries}, {outage or slowest}", bool(outage) != bool(before))
+            before = outage
             due = max(due + interval, loop.time())
             await asyncio.sleep(due - loop.time())
 
@@ -177,10 +197,13 @@ class Probe:
         if not isinstance(error, ChannelClosed):
             raise RankFailure(ExitCode.RAIL_FAILED, f"{rail_name(self.environment, link)}: peer {error}") from error
         # Its process is gone, or says in a moment why it goes: the control plane decides.
-        rank = self.environment.rank
-        control.lost(link.far(rank).rank, f"{error} on rail {link.end(rank).device} of {self.environment.node}")
+        self._hung_up(link, control, str(error))
         await asyncio.Event().wait()
         raise AssertionError("nobody sets this event")
+
+    def _hung_up(self, link: Link, control: Control, how: str) -> None:
+        rank = self.environment.rank
+        control.rail_closed(link.far(rank).rank, f"{how} on rail {link.end(rank).device} of {self.environment.node}")
 
 
 def _rings(links: tuple[Link, ...], world_size: int) -> tuple[Ring, ...]:

@@ -55,6 +55,16 @@ def stalled_link(standings: Mapping[int, Standing]) -> tuple[int, int] | None:
     return rank, waiting[rank].waiting
 
 
+def silent_member(silences: Mapping[int, float], timeout: float) -> int | None:
+    """Of the seconds of silence by rank, the member to blame for an all-reduce that stalled; None if all answer.
+
+    Who went on being heard the longest is the last to have failed. The others have been silent, perhaps for hours,
+    while the all-reduce moved.
+    """
+    silent = [(seconds, rank) for rank, seconds in silences.items() if seconds > timeout]
+    return min(silent)[1] if silent else None
+
+
 class SilenceClock:
     """When each member was last heard. Time during which this process itself did not run does not count."""
 

@@ -7,9 +7,11 @@ last byte that moved, so a slow peer is told from a silent one.
 import asyncio
 import enum
 import errno
+import fcntl
 import os
 import socket
 import struct
+import termios
 
 HEADER = struct.Struct("!BI")
 PAYLOAD_MAX = 1 << 20
@@ -110,6 +112,24 @@ class Channel:
     def option(self, level: int, name: int) -> int:
         """A socket option, as the kernel has it."""
         return self._sock.getsockopt(level, name)
+
+    def outlast(self, seconds: float) -> None:
+        """Let the kernel repeat what is not acknowledged for so long, however often, before it gives up.
+
+        :raises OSError: the connection is closed on this side.
+        """
+        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * seconds))
+
+    def pending(self) -> int:
+        """Bytes that were sent and that the other side's kernel has not acknowledged."""
+        # tcp(7), SIOCOUTQ: the same number as the TIOCOUTQ of terminals, and the only name that Python has for it.
+        answer = fcntl.ioctl(self._sock, termios.TIOCOUTQ, bytes(4))
+        count: int = struct.unpack("i", answer)[0]
+        return count
+
+    def fileno(self) -> int:
+        """The socket's file descriptor."""
+        return self._sock.fileno()
 
     def close(self) -> None:
         """Close the socket; idempotent."""

@@ -1,4 +1,4 @@
-"""A rail's wire in the hands of a test: passes bytes on until it is told to swallow or to bend them."""
+"""A connection's wire in the hands of a test: passes bytes on until it is told to swallow or to bend them."""
 
 import contextlib
 import selectors
@@ -10,7 +10,8 @@ from types import TracebackType
 class Wire:
     """Connects ``(low, listening port)`` with whoever comes to ``(low, rail port)``, speaking from ``high``.
 
-    Loopback lets anyone use any address of 127/8, so both ends see the addresses of a direct cable.
+    Loopback lets anyone use any address of 127/8, so both ends see the addresses of a direct cable. What is
+    swallowed is gone without a trace, the end of a stream too, as on a network that drops every frame.
     """
 
     def __init__(self, low: str, high: str, rail_port: int, listening_port: int) -> None:
@@ -64,7 +65,9 @@ class Wire:
         assert isinstance(source, socket.socket)
         try:
             data = bytearray(source.recv(65536))
-            if self.swallow.is_set() and data:
+            if self.swallow.is_set():
+                if not data:
+                    selector.unregister(source)
                 return
             if self.bend.is_set() and len(data) > 100:
                 data[-1] ^= 1
@@ -74,5 +77,7 @@ class Wire:
             data = bytearray()
         if not data:
             selector.unregister(source)
+            if self.swallow.is_set():
+                return
             with contextlib.suppress(OSError):
                 sink.shutdown(socket.SHUT_WR)

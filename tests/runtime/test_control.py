@@ -7,9 +7,11 @@ from collections.abc import Awaitable, Callable, Iterator
 import pytest
 
 from runtime.exits import ExitCode, RankFailure
-from runtime.probe.control import Control
-from runtime.probe.messages import Abort, Leaving, Measured
+from runtime.log import log
+from runtime.probe.control import SETTLE_SECONDS, SUSPICION_SECONDS, Control
+from runtime.probe.messages import Abort, Beat, Leaving, Measured, decode
 from runtime.probe.rendezvous import Group
+from runtime.probe.wire import PAYLOAD_MAX, ChannelSilent, Kind
 from tests.runtime.pairs import channel_pair
 from tests.runtime.test_door import environment, links
 
@@ -84,6 +86,104 @@ def test_a_member_that_says_nothing_is_lost_and_explains_the_stall() -> None:
     changes = {"SPARKD_CANARY_TIMEOUT": "0.6", "SPARKD_CANARY_INTERVAL": "0.1"}
     # Rank 2 watches as well and says that it lives; rank 1 is connected and silent.
     assert play(freeze, 0, **changes) == ["70 rank 1 (spark2) lost: said nothing for 0.6 s"]
+
+
+async def canaries(controls: list[Control], seconds: float) -> None:
+    """The rails go on for so long, whatever happens to the control plane."""
+    for control in controls:
+        control.expect_progress()
+    for chunk in range(round(20 * seconds)):
+        for control in controls:
+            control.progress(chunk, 0)
+        await asyncio.sleep(0.05)
+
+
+def test_silence_alone_ends_nothing_and_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    async def cut_off(controls: list[Control]) -> None:
+        # Rank 1 moves with the others and is not heard; rank 2 is heard, and then no more.
+        talking = asyncio.create_task(watch(controls[2]))
+        await canaries(controls, 0.5)
+        assert controls[0].outages.text() == "management to rank 1 (spark2) silent for 0 s"
+        talking.cancel()
+        await asyncio.gather(talking, return_exceptions=True)
+        await canaries(controls, 1.2)
+        assert controls[0].outages.text() == (
+            "management to rank 1 (spark2) silent for 2 s, to rank 2 (spark3) silent for 1 s"
+        )
+
+    changes = {"SPARKD_CANARY_TIMEOUT": "0.4", "SPARKD_CANARY_INTERVAL": "0.1", "SPARKD_CONTROL_GRACE": "1.4"}
+    with caplog.at_level("INFO", log.name):
+        # Then the rails stop as well, and the one that fell silent last is the one that explains it.
+        assert play(cut_off, 0, **changes) == ["70 rank 2 (spark3) lost: said nothing for 0.4 s"]
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [text.partition(" silent")[0] for text in warnings] == [
+        "management to rank 1 (spark2)",
+        "management to rank 2 (spark3)",
+    ]
+
+
+def test_a_member_that_is_heard_again_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+    async def come_back(controls: list[Control]) -> None:
+        await canaries(controls, 0.6)
+        assert "rank 1 (spark2)" in controls[0].outages.text()
+        talking = [asyncio.create_task(watch(control)) for control in controls[1:]]
+        await canaries(controls, 0.3)
+        assert controls[0].outages.text() == ""
+        controls[0].lost(1, "ended by the test")
+        for task in talking:
+            task.cancel()
+        await asyncio.gather(*talking, return_exceptions=True)
+
+    changes = {"SPARKD_CANARY_TIMEOUT": "0.4", "SPARKD_CANARY_INTERVAL": "0.1"}
+    with caplog.at_level("INFO", log.name):
+        assert play(come_back, 0, **changes) == ["70 rank 1 (spark2) lost: ended by the test"]
+    assert "management to rank 1 (spark2) is back" in caplog.text
+
+
+def test_a_control_connection_that_only_closes_ends_nothing() -> None:
+    async def sever(controls: list[Control]) -> None:
+        for control in controls:
+            control.expect_progress()
+        controls[1].close()
+        await canaries(controls, 2 * SETTLE_SECONDS)
+        # A neighbour of rank 1 leaves because of it; nobody here shares a rail with rank 1.
+        controls[0].rail_closed(2, "closed the connection on rail enp1s0f1np1 of spark1")
+
+    assert play(sever, 0) == ["70 rank 1 (spark2) lost: closed the connection on the management network"]
+
+
+def test_a_connection_closed_long_ago_explains_nothing() -> None:
+    how = "closed the connection on rail enp1s0f1np1 of spark1"
+
+    async def sever(controls: list[Control]) -> None:
+        for control in controls:
+            control.expect_progress()
+        controls[1].close()
+        await canaries(controls, SUSPICION_SECONDS + 0.2)
+        controls[0].rail_closed(2, how)
+
+    assert play(sever, 0) == [f"70 rank 2 (spark3) lost: {how}"]
+
+
+def test_beats_do_not_pile_up_in_front_of_a_dead_network() -> None:
+    async def flood() -> int:
+        with star() as groups:
+            channel = groups[0].channels[1]
+            with contextlib.suppress(ChannelSilent):
+                # The far end's kernel takes no more: to ours that is the same as a network that takes nothing.
+                await channel.send(Kind.BULK, bytes(PAYLOAD_MAX * 16), 0.1)
+            before = channel.pending()
+            control = Control(environment(0, NET, SPARKD_CANARY_INTERVAL="0.01"), groups[0])
+            watching = asyncio.create_task(watch(control))
+            await asyncio.sleep(0.2)
+            # The other member was not kept waiting for this one.
+            beat = decode(await groups[2].channels[0].expect(Kind.MESSAGE, 1))
+            assert isinstance(beat, Beat)
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+            return channel.pending() - before
+
+    assert asyncio.run(flood()) == 0
 
 
 def test_a_stall_while_everybody_answers_is_a_rails_fault() -> None:

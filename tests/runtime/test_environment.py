@@ -91,6 +91,7 @@ def test_a_missing_variable_is_named(variable: str) -> None:
         ("SPARKD_GROUP_KEY", "a" * 33, "at least 32 hex digits"),
         ("SPARKD_CANARY_INTERVAL", "0", "seconds from 0.01 to 3600"),
         ("SPARKD_CANARY_INTERVAL", "nan", "seconds from 0.01 to 3600"),
+        ("SPARKD_CONTROL_GRACE", "-1", "seconds from 0 to 86400"),
         ("SPARKD_CANARY_TIMEOUT", "soon", "seconds from 0.1 to 3600"),
         ("SPARKD_CANARY_TIMEOUT", "1.5", "at least twice SPARKD_CANARY_INTERVAL (2)"),
         ("SPARKD_RAIL_PORT", "0", "an integer from 1 to 65535"),

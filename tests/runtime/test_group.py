@@ -1,17 +1,15 @@
 """Groups of real launcher processes: how they form, how they serve, and how every death is noticed and named."""
 
-import contextlib
 import re
 import signal
 import socket
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.runtime.proxy import Wire
-from tests.runtime.triangle import Ranks, group, rails_text, triangle_rails, wait_until
+from tests.runtime.triangle import group, rails_text, triangle_rails, wait_until
+from tests.runtime.wires import wired
 
 
 def test_a_group_forms_serves_and_stops(tmp_path: Path) -> None:
@@ -256,24 +254,9 @@ def test_a_rank_that_waits_leaves_at_once_when_told(tmp_path: Path) -> None:
         assert [rank.exit_code(5) for rank in ranks[:2]] in ([0, 0], [0, 69])
 
 
-@contextlib.contextmanager
-def wired(ranks: Ranks) -> Iterator[Wire]:
-    """Start the group with wires in our hands at rank 2; yields the one to rank 1 in PCI domain 0."""
-    # The highest rank only connects, so another port at it alone leads to the wires.
-    ranks[2].environ["SPARKD_RAIL_PORT"] = "20200"
-    ends = [(5, 6), (7, 8), (10, 9), (12, 11)]
-    with contextlib.ExitStack() as stack:
-        wires = [
-            stack.enter_context(Wire(f"{ranks.net}.{low}", f"{ranks.net}.{high}", 20200, 20100)) for low, high in ends
-        ]
-        ranks.start()
-        ranks.until_ready()
-        yield wires[0]
-
-
 def test_a_rail_that_carries_nothing_is_named_though_every_member_lives(tmp_path: Path) -> None:
-    with group(tmp_path, canary_timeout="1.5") as ranks, wired(ranks) as wire:
-        wire.swallow.set()
+    with group(tmp_path, canary_timeout="1.5") as ranks, wired(ranks) as wires:
+        wires[0].swallow.set()
         for rank in ranks:
             assert rank.exit_code() == 74
             assert rank.statuses()[-1] == (
@@ -283,8 +266,8 @@ def test_a_rail_that_carries_nothing_is_named_though_every_member_lives(tmp_path
 
 
 def test_a_rail_that_bends_a_bit_is_named(tmp_path: Path) -> None:
-    with group(tmp_path) as ranks, wired(ranks) as wire:
-        wire.bend.set()
+    with group(tmp_path) as ranks, wired(ranks) as wires:
+        wires[0].bend.set()
         for rank in ranks:
             assert rank.exit_code() == 74
             assert re.fullmatch(

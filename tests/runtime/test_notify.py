@@ -62,6 +62,18 @@ def test_ready_is_said_once_and_refreshed_every_ten_seconds(listener: socket.soc
     ]
 
 
+def test_a_ready_rank_that_becomes_another_kind_of_ready_says_so_at_once(listener: socket.socket) -> None:
+    ready = progress(listener, [0.0, 1.0, 2.0, 11.0]).ready
+    ready("canary 1")
+    ready("canary 2, management is silent", changed=True)
+    ready("canary 3, management is silent")
+    ready("canary 4, management is silent")
+    assert heard(listener)[1:] == [
+        "STATUS=ready canary 2, management is silent",
+        "STATUS=ready canary 4, management is silent",
+    ]
+
+
 def test_a_failure_is_one_line_and_cannot_smuggle_an_assignment(listener: socket.socket) -> None:
     progress(listener).failed("no\nREADY=1\n way")
     assert heard(listener) == ["STATUS=failed no READY=1 way"]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime.exits import ExitCode
-from runtime.probe.verdict import Loss, Notice, SilenceClock, Standing, first_cause, stalled_link
+from runtime.probe.verdict import Loss, Notice, SilenceClock, Standing, first_cause, silent_member, stalled_link
 
 
 def loss(notice: Notice, sentence: str = "") -> Loss:
@@ -38,6 +38,13 @@ def test_the_link_that_carries_nothing_is_where_least_arrived(size: int, dead: i
 def test_nobody_waiting_is_no_link() -> None:
     assert stalled_link({}) is None
     assert stalled_link({0: Standing(4, -1), 1: Standing(4, -1)}) is None
+
+
+def test_of_the_silent_the_last_to_be_heard_is_blamed() -> None:
+    assert silent_member({1: 0.5, 2: 10.0}, 10.0) is None
+    assert silent_member({1: 0.5, 2: 10.1}, 10.0) == 2
+    # Rank 1 has been cut off for an hour, in which the all-reduce moved.
+    assert silent_member({1: 3600.0, 2: 10.1, 3: 0.1}, 10.0) == 2
 
 
 def test_silence_counts_from_the_last_word() -> None:

@@ -1,6 +1,7 @@
 """Framing over real connections, messages and the handshake."""
 
 import asyncio
+import contextlib
 import json
 import socket
 from collections.abc import Awaitable, Callable
@@ -51,6 +52,25 @@ MESSAGES: list[Message] = [
     Leaving(2),
     Abort(ExitCode.RAIL_FAILED, "rail ä of spark1"),
 ]
+
+
+def test_what_is_not_acknowledged_is_pending() -> None:
+    with socket_pair() as (near, far):
+        channel = Channel(near)
+        assert channel.pending() == 0
+        with pytest.raises(ChannelSilent):
+            asyncio.run(channel.send(Kind.MESSAGE, bytes(PAYLOAD_MAX * 16), 0.1))
+        assert channel.pending() > 65536
+        far.setblocking(False)
+        while channel.pending():
+            with contextlib.suppress(BlockingIOError):
+                far.recv(1 << 20)
+
+
+def test_the_kernel_is_told_how_long_to_outlast_an_outage() -> None:
+    with channel_pair() as (near, _):
+        near.outlast(86400)
+        assert near.option(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 86_400_000
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
