@@ -12,8 +12,11 @@ from sparkd.core.snapshot import Snapshot
 
 
 def clean(s: Snapshot) -> tuple[Action, ...]:
-    """Stop ranks that must not be, and forget dead ones of other epochs."""
-    if isinstance(s.units, Unknown):
+    """Stop ranks that must not be, and forget dead ones of other epochs.
+
+    A host that knows of no intent has lost its disk, or is new: what its ranks are for is for the peers to say.
+    """
+    if isinstance(s.units, Unknown) or (s.intent.epoch == 0 and any(peer.report is None for peer in s.peers)):
         return ()
     actions: list[Action] = []
     for unit in s.units:

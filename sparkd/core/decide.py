@@ -34,14 +34,14 @@ class Decision:
 
 def decide(s: Snapshot) -> Decision:
     actions: list[Action] = []
-    followed = recovery.follow(s)
-    if followed is not None:
-        actions.append(Record(followed))
-        s = replace(s, attempt=followed)
     newest = intent.newest(s)
     if newest != s.intent:
         actions.append(Adopt(newest))
         s = replace(s, intent=newest)
+    followed = recovery.follow(s)
+    if followed is not None:
+        actions.append(Record(followed))
+        s = replace(s, attempt=followed)
     verdict = recovery.judge(s) if s.intent.want == "up" else None
     if verdict is not None and verdict.intent is not None and s.conductor:
         actions.append(Adopt(verdict.intent))

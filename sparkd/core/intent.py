@@ -58,7 +58,7 @@ def recabled(s: Snapshot) -> Intent | None:
     reason = f"the cables are now {', '.join(s.cables)}"
     if cables == s.intent.cables:
         reason = "the addresses on the fabric ports are others now"
-    again = replace(s.intent, epoch=s.intent.epoch + 1, by="recovery", reason=reason, at=s.now)
+    again = replace(s.intent, epoch=s.next_epoch, by="recovery", reason=reason, at=s.now)
     return replace(again, cables=cables, addresses=addresses)
 
 
@@ -95,7 +95,7 @@ def _accept_stop(s: Snapshot, by: str) -> Accepted:
 
 
 def _next(s: Snapshot, want: Want, by: str, reason: str) -> Intent:
-    return Intent(s.intent.epoch + 1, want, by, reason, s.now, blind=want == "down" and _unheard(s))
+    return Intent(s.next_epoch, want, by, reason, s.now, blind=want == "down" and _unheard(s))
 
 
 def _unheard(s: Snapshot) -> bool:

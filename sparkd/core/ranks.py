@@ -69,7 +69,8 @@ def view(s: Snapshot) -> tuple[RankView, ...]:
 def _one(s: Snapshot, rank: int, node: str, units: Sequence[RankUnit] | None, attempt: Attempt | None) -> RankView:
     epoch = s.intent.epoch
     if units is None:
-        return RankView(rank, node, epoch, "unknown", text="its systemd cannot be asked")
+        served = attempt is not None and attempt.epoch == epoch and attempt.ready and not attempt.over
+        return RankView(rank, node, epoch, "unknown", text="its systemd cannot be asked", was_ready=served)
     alive = [unit for unit in units if unit.alive]
     stale = [unit for unit in alive if unit.epoch != epoch]
     if stale:

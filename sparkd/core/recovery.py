@@ -1,8 +1,8 @@
 """What a rank's end means: noise before the group formed, the end of the epoch for all after it, and what follows.
 
 Budget: `restarts` automatic restarts of a formed group within `window`, each after a back-off that doubles; then the
-ring is held. An end before the group formed costs no budget, but the same first error twice in a row while the ring
-was coming up is held at once: a third try would end the same way.
+ring is held. An end before the group formed costs no budget, but the pause grows when one follows another, and the same
+first error twice in a row while the ring was coming up is held at once: a third try would end the same way.
 An operator's start begins a new history, because it begins a new Intent without deaths.
 """
 
@@ -18,6 +18,8 @@ from sparkd.core.snapshot import Snapshot
 
 # Exit statuses with which a rank says that another one is the cause (runtime.launch): never the root of a death.
 _CONSEQUENCES = frozenset({69, 70})
+_ALIKE = 5
+_REMEMBERED = 10
 _SIGNALS = {2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 # si_code of waitid(2), which systemd shows as ExecMainCode.
 _CLD_EXITED, _CLD_KILLED, _CLD_DUMPED = 1, 2, 3
@@ -35,6 +37,8 @@ class Verdict:
 def follow(s: Snapshot) -> Attempt | None:
     """This host's attempt as the units now show it, if that differs from what is recorded."""
     a = s.attempt
+    if (found := _unrecorded(s)) is not None:
+        return found
     if a is None or a.ended_at is not None or isinstance(s.units, Unknown) or isinstance(s.host, Unknown):
         return None
     unit = next((unit for unit in s.units if unit.epoch == a.epoch), None)
@@ -50,6 +54,16 @@ def follow(s: Snapshot) -> Attempt | None:
         return followed if followed != a else None
     signature, sentence = _post_mortem(a, unit, s.host)
     return replace(a, ended_at=s.now, signature=signature, sentence=a.incident or a.stopped or sentence)
+
+
+def _unrecorded(s: Snapshot) -> Attempt | None:
+    """An attempt for a rank of this epoch that runs though the record of its start is lost, with the disk it was on."""
+    if isinstance(s.units, Unknown) or isinstance(s.host, Unknown):
+        return None
+    unit = next((unit for unit in s.units if unit.epoch == s.intent.epoch and unit.runs), None)
+    if unit is None or (s.attempt is not None and s.attempt.epoch >= unit.epoch):
+        return None
+    return Attempt(unit.epoch, s.host.boot_id, s.now, cluster=s.description)
 
 
 def _post_mortem(a: Attempt, unit: RankUnit | None, host: HostFacts) -> tuple[str, str]:
@@ -70,8 +84,8 @@ def _post_mortem(a: Attempt, unit: RankUnit | None, host: HostFacts) -> tuple[st
 
 
 def _faceless(sentence: str) -> str:
-    """The sentence without what differs between two deaths of one kind: numbers, addresses, pids."""
-    return re.sub(r"\d+", "#", sentence)
+    """The sentence without what differs between two deaths of one kind: numbers, addresses, pids; names stay."""
+    return re.sub(r"(?<!\w)\d+", "#", sentence)
 
 
 def deaths(s: Snapshot) -> tuple[Death, ...]:
@@ -94,7 +108,7 @@ def _ended(s: Snapshot) -> Iterator[tuple[str, Attempt]]:
 
 def _death(s: Snapshot, node: str, attempt: Attempt) -> Death:
     rank = s.cluster.node(node).rank
-    at = attempt.ended_at or s.now
+    at = s.now - s.ages[node] if node in s.ages else min(attempt.ended_at or s.now, s.now)
     # The group has formed as soon as any of its members has said so.
     formed = attempt.formed or any(other.formed for other in _attempts(s))
     ready = attempt.ready or all(other.ready for other in _attempts(s))
@@ -129,24 +143,25 @@ def judge(s: Snapshot) -> Verdict | None:
     root = found[0]
     history = (*s.intent.deaths, root)
     reason = describe(root)
-    if _same_twice(history):
-        return _hold(s, history, f"the same end twice while coming up: {reason}")
+    again_in_vain = _same_twice(history)
+    if again_in_vain:
+        return _hold(s, history, f"{again_in_vain}: {reason}")
     recent = [death for death in history if death.formed and s.now - death.at < s.policy.window]
     if len(recent) > s.policy.restarts:
         minutes = s.policy.window / 60
         return _hold(s, history, f"{s.policy.restarts} restarts within {minutes:.0f} min were not enough: {reason}")
-    pause = min(s.policy.backoff * 2.0 ** max(0, len(recent) - 1), s.policy.backoff_max)
-    # A clock that was set back must not stretch the pause.
+    doublings = max(0, len(recent) - 1, min(_in_vain(history), 20) - 3)
+    pause = min(s.policy.backoff * 2.0**doublings, s.policy.backoff_max)
     left = min(pause, root.at + pause - s.now)
     if left > 0:
-        return Verdict(None, f"{reason}; epoch {s.intent.epoch + 1} starts in {left:.0f} s", left)
+        return Verdict(None, f"{reason}; epoch {s.next_epoch} starts in {left:.0f} s", left)
     again = Intent(
-        s.intent.epoch + 1,
+        s.next_epoch,
         "up",
         "recovery",
         f"restart: {reason}",
         s.now,
-        deaths=history[-10:],
+        deaths=_kept(s, history),
         cables=s.wiring[0] or s.intent.cables,
         addresses=s.wiring[1] if s.wiring[0] else s.intent.addresses,
     )
@@ -159,14 +174,42 @@ def describe(death: Death) -> str:
     return f"rank {death.rank} ({death.node}) ended: {death.sentence}"
 
 
-def _same_twice(history: tuple[Death, ...]) -> bool:
-    if len(history) < 2:
-        return False
-    last, before = history[-1], history[-2]
-    own_exit = last.signature.split(":", 1)[1].startswith("exit:")
-    return own_exit and not last.ready and not before.ready and last.signature == before.signature
+def _same_twice(history: tuple[Death, ...]) -> str:
+    """Why a further try would end the same way; empty if it may not.
+
+    The same own error twice in a row while coming up is enough. Of ends that say less of their cause (a signal, another
+    rank that is missing, a start that failed) it takes more.
+    """
+    last = history[-1]
+    vain = history[-_in_vain(history) :] if _in_vain(history) else ()
+    alike = [death for death in vain if death.signature == last.signature]
+    signature = last.signature.split(":", 1)[1]
+    own_error = signature.startswith("exit:") and signature != "exit:not-started" and not _hearsay(last)
+    if own_error and len(history) > 1 and vain[-2:] == history[-2:] and history[-2].signature == last.signature:
+        return "the same end twice while coming up"
+    if len(alike) >= _ALIKE:
+        return f"the same end {len(alike)} times while coming up"
+    return ""
+
+
+def _in_vain(history: tuple[Death, ...]) -> int:
+    """How many tries in a row, up to the last, never got ready."""
+    count = 0
+    for death in reversed(history):
+        if death.ready:
+            break
+        count += 1
+    return count
+
+
+def _kept(s: Snapshot, history: tuple[Death, ...]) -> tuple[Death, ...]:
+    """What the budget needs to remember: formed deaths of the window, and the last others."""
+    formed = [death for death in history if death.formed and s.now - death.at < s.policy.window]
+    others = [death for death in history if not death.formed]
+    kept = {id(death) for death in (*formed[-(s.policy.restarts + 1) :], *others[-_REMEMBERED:], history[-1])}
+    return tuple(death for death in history if id(death) in kept)
 
 
 def _hold(s: Snapshot, history: tuple[Death, ...], reason: str) -> Verdict:
-    intent = Intent(s.intent.epoch + 1, "down", "recovery", reason, s.now, held=True, deaths=history[-10:])
+    intent = Intent(s.next_epoch, "down", "recovery", reason, s.now, held=True, deaths=_kept(s, history))
     return Verdict(intent, reason, 0.0)

@@ -41,7 +41,11 @@ class Policy:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The facts of one cycle. `now` is Unix seconds; a source that failed is Unknown(why), never an empty value."""
+    """The facts of one cycle. `now` is Unix seconds; a source that failed is Unknown(why), never an empty value.
+
+    `ages`: seconds, by this daemon's monotonic clock, since it first saw that a node's attempt is over. The hosts' own
+    clocks need not agree, and may be set.
+    """
 
     now: float
     node: str
@@ -58,6 +62,7 @@ class Snapshot:
     attempt: Attempt | None = None
     peers: tuple[PeerView, ...] = ()
     digests: dict[str, str] = field(default_factory=dict)
+    ages: dict[str, float] = field(default_factory=dict)
 
     @property
     def description(self) -> str:
@@ -108,6 +113,16 @@ class Snapshot:
     def findings(self) -> tuple[Finding, ...]:
         """What this host's own facts say against a start."""
         return judge.own(self)
+
+    @property
+    def next_epoch(self) -> int:
+        """Above every epoch that is known of anywhere, wanted, tried or loaded."""
+        reports = [peer.report for peer in self.peers if peer.report is not None]
+        attempts = [self.attempt, *(report.attempt for report in reports)]
+        own = () if isinstance(self.units, Unknown) else self.units
+        units = [*own, *(unit for report in reports for unit in report.units or ())]
+        known = [self.intent.epoch, *(report.intent.epoch for report in reports), *(unit.epoch for unit in units)]
+        return 1 + max(*known, *(attempt.epoch for attempt in attempts if attempt is not None), 0)
 
     @property
     def conductor(self) -> bool:

@@ -15,7 +15,7 @@ from sparkd.core.actions import StopRank
 from sparkd.core.cabling import plan_of
 from sparkd.core.decide import Decision, decide
 from sparkd.core.hardware import HardwareFacts
-from sparkd.core.model import Finding, Report, Unknown
+from sparkd.core.model import Finding, PeerView, Report, Unknown
 from sparkd.core.snapshot import Policy, Snapshot
 from sparkd.ports import Clock, DoorError, Notifier, Peers
 from sparkd.reconcile import status
@@ -85,6 +85,8 @@ class Loop:
         self._published: Report | None = None
         self._sequence = 0
         self.hardware: HardwareFacts | None = None
+        self._failure = ""
+        self._over: dict[tuple[str, int], float] = {}
         self.cycles = 0
         self.cycle_seconds = 0.0
 
@@ -134,6 +136,7 @@ class Loop:
         """True if anything was done, and all of it worked. After a failure nothing more is done but stopping ranks:
         a full disk must not keep one alive."""
         failed = False
+        self._failure = ""
         for action in decision.actions:
             if failed and not isinstance(action, StopRank):
                 continue
@@ -142,14 +145,26 @@ class Loop:
             except DoorError as error:
                 self.events.failed(str(error))
                 self._observer.all_stale()
+                self._failure = self._failure or str(error)
                 failed = True
         if failed:
             return False
         self.events.worked()
         return bool(decision.actions)
 
+    def _ages(self, views: tuple[PeerView, ...]) -> dict[str, float]:
+        """How long ago, by this clock, each attempt of the current epoch was first seen to be over."""
+        reported = {view.name: view.report.attempt for view in views if view.report is not None}
+        attempts = {self.site.node: self.state.attempt, **reported}
+        over = {(node, a.epoch) for node, a in attempts.items() if a is not None and a.over}
+        now = self._clock.monotonic()
+        self._over = {key: self._over.get(key, now) for key in over}
+        epoch = self.state.intent.epoch
+        return {node: now - since for (node, of), since in self._over.items() if of == epoch}
+
     def _snapshot(self) -> Snapshot:
         o = self._observer
+        views = self._peers.views()
         return Snapshot(
             now=self._clock.now(),
             node=self.site.node,
@@ -164,13 +179,14 @@ class Loop:
             hardware=self.hardware,
             memory=self.state.memory,
             attempt=self.state.attempt,
-            peers=self._peers.views(),
+            peers=views,
             digests=self.site.digests,
+            ages=self._ages(views),
         )
 
     def _publish(self, snapshot: Snapshot, decision: Decision) -> None:
         """Tell what holds now: what is saved, not what was decided, in case an action failed."""
-        held = replace(decision, intent=self.state.intent, attempt=self.state.attempt)
+        held = self._told(replace(decision, intent=self.state.intent, attempt=self.state.attempt))
         self._last = snapshot, held
         self.events.findings(held.findings)
         self.events.summary(held)
@@ -180,6 +196,13 @@ class Loop:
             self._sequence += 1
             self._published = fresh
             self._peers.publish(fresh)
+
+    def _told(self, decision: Decision) -> Decision:
+        """With what failed first: until that works, the decision is not what happens."""
+        if not self._failure:
+            return decision
+        summary = f"{self._failure}; until then: {decision.summary}"
+        return replace(decision, summary=summary, waits=(self._failure, *decision.waits))
 
     # What the API asks for; everything below answers from the last cycle.
 
@@ -212,7 +235,10 @@ class Loop:
                     await self._executor.adopt(answer.intent)
                 except DoorError as error:
                     self.events.error(f"{request} by {by} could not be saved: {error}")
-                    raise Refusal("not-saved", f"the request could not be saved: {error}") from None
+                    if request != "stop":
+                        raise Refusal("not-saved", f"the request could not be saved: {error}") from None
+                    # A full disk must not keep a ring running. It holds in the peers' memories too, on their disks.
+                    self.state.intent = answer.intent
                 self._publish(snapshot, decide(replace(snapshot, intent=answer.intent)))
         self.wake("units")
         epoch = answer.intent.epoch
@@ -281,7 +307,8 @@ class Loop:
         # no unit among them yet, and would look as if its rank had left.
         snapshot, _ = self._last
         snapshot = replace(snapshot, now=self._clock.now(), peers=self._peers.views(), intent=self.state.intent)
-        return snapshot, replace(decide(snapshot), intent=self.state.intent, attempt=self.state.attempt)
+        fresh = replace(decide(snapshot), intent=self.state.intent, attempt=self.state.attempt)
+        return snapshot, self._told(fresh)
 
 
 def _news(report: Report) -> Report:

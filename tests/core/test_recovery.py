@@ -10,9 +10,9 @@ import pytest
 from sparkd.core import recovery
 from sparkd.core.actions import Adopt, Record
 from sparkd.core.decide import decide
-from sparkd.core.model import Attempt, Death, HostFacts, Intent, RankUnit
+from sparkd.core.model import Attempt, Death, HostFacts, Intent, PeerView, RankUnit
 from sparkd.core.snapshot import Policy, Snapshot
-from tests.core.builders import NOW, attempt, peer, running, snapshot, with_peer
+from tests.core.builders import CABLES, NOW, attempt, peer, running, snapshot, with_peer
 
 
 def death(epoch: int, at: float, *, formed: bool = True, ready: bool = True, signature: str = "1:signal:9") -> Death:
@@ -87,7 +87,8 @@ def test_exit_before_formed_costs_no_budget() -> None:
     """Field report exit-before-formed."""
     noise = tuple(death(e, NOW - 100, formed=False, ready=False, signature=f"1:signal:{e}") for e in range(9))
     s = after(noise, dead("spark2", formed=False, ready=False), now=NOW + 6)
-    again = issued(s)
+    assert issued(s) is None, "but the pause has grown"
+    again = issued(replace(s, now=NOW + 301))
     assert again is not None
     assert not again.held
 
@@ -177,7 +178,7 @@ def test_the_back_off_has_a_ceiling() -> None:
         (RankUnit(7, "failed", exit_code=1, exit_status=3), "exit:3", "it left with status 3"),
         (
             RankUnit(7, "failed", exit_code=1, exit_status=74, text="failed rail enp1s0f0np0 wrong sum 12"),
-            "exit:74:rail enp#s#f#np# wrong sum #",
+            "exit:74:rail enp1s0f0np0 wrong sum #",
             "rail enp1s0f0np0 wrong sum 12",
         ),
         (RankUnit(7, "failed", result="timeout"), "result:timeout", "systemd ended it: timeout"),
@@ -220,3 +221,100 @@ def test_one_member_that_saw_the_group_form_is_enough() -> None:
     s = after(ended=dead("spark2", formed=False, ready=False))
     s = with_peer(s, peer("spark3", s.intent, units=(running(),), attempt=attempt("spark3", formed=True)))
     assert recovery.deaths(s)[0].formed
+
+
+UNFORMED: dict[str, Any] = {"formed": False, "ready": False}
+
+
+@pytest.mark.parametrize("clock", [NOW + 7200, NOW - 7200], ids=["two hours ahead", "two hours behind"])
+def test_the_clock_of_the_host_of_a_death_decides_neither_pause_nor_budget(clock: float) -> None:
+    """What counts is how long ago this daemon has seen it, by its own monotonic clock."""
+    s = replace(after(ended=dead("spark2", at=clock)), ages={"spark2": 1.0})
+    assert issued(s) is None
+    assert decide(s).after == 4.0
+    again = issued(replace(s, ages={"spark2": 5.0}, now=NOW + 4))
+    assert again is not None
+    assert again.deaths[-1].at == NOW - 1
+    spent = tuple(death(epoch, NOW - 60 * epoch) for epoch in range(3))
+    held = issued(replace(after(spent, ended=dead("spark2", at=clock)), ages={"spark2": 60.0}))
+    assert held is not None
+    assert held.held
+
+
+@pytest.mark.parametrize("signature", ["signal:11", "left", "result:resources", "exit:69:rank # (spark3) missing"])
+def test_the_same_end_before_forming_is_not_tried_for_ever(signature: str) -> None:
+    noise = tuple(death(e, NOW - 900 + e, signature=f"1:{signature}", **UNFORMED) for e in range(4))
+    held = issued(after(noise, dead("spark2", signature=signature, **UNFORMED), now=NOW + 301))
+    assert held is not None
+    assert held.held
+    assert "the same end 5 times while coming up" in held.reason
+
+
+def test_two_different_nodes_lost_while_coming_up_are_not_the_same_end() -> None:
+    """Rank 0 says "rank 1 (spark2) lost" once, and "rank 2 (spark3) lost" the next time."""
+    lost = "exit:74:rail to rank # (spark{}) closed"
+    before = (death(6, NOW - 60, signature=f"0:{lost.format(2)}", formed=True, ready=False),)
+    intent = Intent(7, "up", "recovery", "restart", NOW - 100, deaths=before)
+    mine = dead("spark1", signature=lost.format(3), sentence="rail to rank 2 (spark3) closed", ready=False)
+    s = with_peer(snapshot("spark1", intent=intent, now=NOW + 30, attempt=mine), peer("spark2", intent))
+    again = issued(s)
+    assert again is not None
+    assert not again.held, again.reason
+
+
+def test_deaths_before_forming_do_not_push_others_out_of_the_budget() -> None:
+    history = tuple(death(e, NOW - 600 + e) for e in range(3))
+    for nth in range(12):
+        noise = dead("spark2", at=NOW - 1000, signature=f"signal:{nth}", **UNFORMED)
+        again = issued(after(history, ended=noise))
+        assert again is not None and not again.held
+        history = again.deaths
+    held = issued(after(history, now=NOW + 60))
+    assert held is not None
+    assert held.held
+
+
+def test_a_budget_above_ten_is_a_budget() -> None:
+    history: tuple[Death, ...] = ()
+    for restarts in range(13):
+        s = replace(after(history, ended=dead("spark2", at=NOW - 10)), policy=Policy(restarts=12, backoff_max=5))
+        again = issued(s)
+        assert again is not None
+        assert not again.held, restarts
+        history = again.deaths
+        if restarts == 11:
+            break
+    held = issued(replace(after(history, ended=dead("spark2", at=NOW - 10)), policy=Policy(restarts=12, backoff_max=5)))
+    assert held is not None
+    assert held.held
+
+
+def test_a_rank_whose_record_is_lost_is_taken_up_again_and_not_stopped() -> None:
+    """The disk is lost under a serving rank: whose it is, is for the peers to say."""
+    empty = Intent()
+    unheard = snapshot("spark2", intent=empty, units=(running(),), peers=(PeerView("spark1"), PeerView("spark3")))
+    assert decide(unheard).actions == ()
+    up = Intent(7, "up", "operator", "start asked for", NOW, cables=CABLES)
+    served: dict[str, Any] = {"units": (running(),), "attempt": attempt("spark1", formed=True, ready=True)}
+    s = replace(unheard, peers=(peer("spark1", up, **served), peer("spark3", up, **served)))
+    decision = decide(s)
+    assert [type(action) for action in decision.actions] == [Adopt, Record]
+    assert decision.phase == "ready"
+
+
+def test_a_new_epoch_is_above_every_attempt_that_is_known() -> None:
+    """The intents are lost everywhere, the attempts are not: an epoch that was tried already could never start."""
+    s = after(ended=dead("spark2"), now=NOW + 9)
+    s = replace(s, attempt=attempt("spark1", epoch=73, ended_at=NOW, stopped="x"))
+    again = issued(s)
+    assert again is not None
+    assert again.epoch == 74
+
+
+def test_a_host_whose_systemd_is_away_does_not_make_a_serving_ring_a_starting_one() -> None:
+    up = Intent(7, "up", "operator", "start asked for", NOW, cables=CABLES)
+    own = attempt("spark1", formed=True, ready=True)
+    away = peer("spark2", up, units=None, unknown=("gone",), attempt=attempt("spark2", formed=True, ready=True))
+    well = peer("spark3", up, units=(running(),), attempt=attempt("spark3", formed=True, ready=True))
+    s = snapshot("spark1", intent=up, units=(running(),), attempt=own, peers=(away, well))
+    assert decide(s).phase == "degraded"

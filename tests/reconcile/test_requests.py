@@ -13,7 +13,7 @@ from sparkd.wire import Operation
 from tests.core.builders import NOW
 from tests.reconcile.alone import alone, published
 from tests.reconcile.cluster import cluster
-from tests.reconcile.running import in_loop
+from tests.reconcile.running import in_loop, until
 
 
 @in_loop
@@ -58,14 +58,12 @@ async def test_a_refused_start_changes_nothing_and_is_told() -> None:
         assert last.text == f"start by operator refused: {caught.value.sentence}"
 
 
-@pytest.mark.parametrize("request_", ["start", "stop", "clear"])
+@pytest.mark.parametrize("request_", ["start", "clear"])
 def test_a_request_that_cannot_be_saved_is_refused_and_changes_nothing(request_: Request) -> None:
     @in_loop
     async def ask() -> None:
         async with cluster(Policy(backoff=0.0, restarts=0)) as ring:
-            if request_ == "stop":
-                await ring.up()
-            elif request_ == "clear":
+            if request_ == "clear":
                 await ring.up()
                 ring["spark3"].units.die(1, signal=11)
                 await ring.reach("held")
@@ -158,3 +156,25 @@ async def test_operations_run_are_done_fail_or_are_superseded() -> None:
         assert (failed.state, failed.want) == ("failed", "down")
         assert loop.operation(3) is None
         assert loop.operation(0) is None
+
+
+@in_loop
+async def test_a_stop_needs_no_disk() -> None:
+    async with cluster() as ring:
+        await ring.up()
+        ring.conductor.disk.full = True
+        await ring.ask("stop", of="spark3")
+        await until(lambda: not any(machine.running for machine in ring))
+        assert ring["spark2"].loop.state.intent.want == "down"
+        ring.conductor.disk.full = False
+
+
+@in_loop
+async def test_what_cannot_be_saved_leads_the_sentence() -> None:
+    async with cluster(Policy(backoff=0.0)) as ring:
+        await ring.up()
+        ring.conductor.disk.full = True
+        ring["spark2"].units.die(1, signal=9)
+        await until(lambda: "No space left on device" in ring.conductor.loop.ring().summary)
+        assert "No space left on device" in ring.conductor.loop.ring().waits[0]
+        ring.conductor.disk.full = False
