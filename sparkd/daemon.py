@@ -49,6 +49,7 @@ from sparkd.reconcile.status import Identity
 # sysexits.h; the unit does not restart after it (RestartPreventExitStatus=).
 EX_CONFIG = 78
 _SOCKET_MODE = 0o660
+_PER_PEER = 16  # connections; a peer keeps two
 _EXAMINATION = 60.0  # seconds
 _log = logging.getLogger("sparkd")
 
@@ -270,7 +271,12 @@ async def _listening(settings: Settings, loop: Loop) -> AsyncIterator[list[Liste
         yield [
             Listener(operators, local),
             Listener(TokenGuard(operators, settings.token), tcp),
-            Listener(BodyLimit(peer_app(loop)), peers, server_context(Credentials.below(settings.paths.tls))),
+            Listener(
+                BodyLimit(peer_app(loop)),
+                peers,
+                server_context(Credentials.below(settings.paths.tls)),
+                per_caller=_PER_PEER,
+            ),
         ]
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 import uvicorn
 from starlette.types import ASGIApp
 
+from sparkd.api.admission import CONNECTIONS, Admission
+
 # Above the peers' tick, so that their kept connections are not closed between two polls.
 _KEEP_ALIVE = 75
 
@@ -27,8 +29,15 @@ class _Server(uvicorn.Server):
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await super().startup([])  # the admission accepts
+        self.accepting = asyncio.get_running_loop().create_task(self.admission.run(), name="admission")
         self.bound.set()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.accepting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.accepting
+        await super().shutdown(sockets)
 
     async def main_loop(self) -> None:
         """Wait instead of waking ten times a second to look at the clock: an idle daemon must cost nothing."""
@@ -36,12 +45,16 @@ class _Server(uvicorn.Server):
 
     bound: asyncio.Event
     leave: asyncio.Event
+    admission: Admission
+    accepting: asyncio.Task[None]
 
 
 class Listener:
-    """One application on one bound socket. `context` makes it TLS."""
+    """One application on one bound socket. `context` makes it TLS; `per_caller`: connections of one address."""
 
-    def __init__(self, app: ASGIApp, sock: socket.socket, context: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self, app: ASGIApp, sock: socket.socket, context: ssl.SSLContext | None = None, per_caller: int = CONNECTIONS
+    ) -> None:
         config = uvicorn.Config(
             app,
             lifespan="off",
@@ -56,8 +69,8 @@ class Listener:
             limit_concurrency=200,
         )
         config.load()
-        config.ssl = context
         self._server = _Server(config)
+        self._server.admission = Admission(self._server, sock, context, per_caller)
         self._server.bound = asyncio.Event()
         self._server.leave = asyncio.Event()
         self._sock = sock

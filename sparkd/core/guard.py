@@ -40,6 +40,8 @@ def _incidents(
             yield f"mtu-wrong: the MTU of {end.device} is {link.mtu}, not {end.mtu}"
         if not links.has_address(seen, end):
             yield f"address-lost: {end.address} is no longer on {end.device}{by}"
+        elif link.up and not links.connected(seen, end):
+            yield f"route-lost: the route to {end.address.network} on {end.device} is gone{by}"
     for route in plan.routes_of(node):
         if not links.has_route(seen, route):
             yield f"route-lost: the route to {route.destination} via {route.gateway} on {route.device} is gone{by}"

@@ -55,6 +55,11 @@ def changes(plan: Plan, node: str, seen: NetworkFacts, *, wanted: bool) -> tuple
             for name, value in SETTINGS.items()
             if _settings(seen, end.device).get(name) != value
         ]
+        for end in ends:
+            # The kernel makes the route of an address's own subnet when the address is set, and never again.
+            if has_address(seen, end) and not connected(seen, end) and _ours(seen, end) and _link_up(seen, end):
+                address = str(end.address)
+                steps += [RemoveAddress(end.device, address), AddAddress(end.device, address, label(end.device))]
         steps += [AddAddress(e.device, str(e.address), label(e.device)) for e in ends if not has_address(seen, e)]
         present = {end.device for end in ends}
         steps += [
@@ -120,6 +125,7 @@ def ends(plan: Plan, node: str, seen: NetworkFacts) -> tuple[EndState, ...]:
             verified=lit(seen, end)
             and _mtu(seen, end) == end.mtu
             and has_address(seen, end)
+            and connected(seen, end)
             and _settings(seen, end.device).items() >= SETTINGS.items()
             and all(has_route(seen, route) for route in routes if route.device == end.device),
         )
@@ -219,6 +225,16 @@ def _mtu(seen: NetworkFacts, end: End) -> int:
 
 def has_address(seen: NetworkFacts, end: End) -> bool:
     return any(a.device == end.device and a.address == str(end.address) for a in seen.addresses)
+
+
+def connected(seen: NetworkFacts, end: End) -> bool:
+    """The route of the end's own subnet is there, without which its neighbour is no gateway."""
+    subnet = str(end.address.network)
+    return any(r.destination == subnet and r.device == end.device and not r.gateway for r in seen.routes)
+
+
+def _ours(seen: NetworkFacts, end: End) -> bool:
+    return any(a.address == str(end.address) and a.label == label(end.device) for a in seen.addresses)
 
 
 def has_route(seen: NetworkFacts, route: Route) -> bool:

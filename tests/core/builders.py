@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from ipaddress import IPv4Interface
 from typing import Any
 
 from ring_mesh import FABRIC_DEVICES, PORTS, Cabling, Cluster, Socket, by_order, parse_cluster, plan
@@ -107,10 +108,17 @@ def applied(seen: NetworkFacts, change: FabricChange) -> NetworkFacts:
         case SetMtu(device, mtu):
             return _with_link(seen, device, mtu=mtu)
         case AddAddress(device, address, label):
-            return replace(seen, addresses=(*seen.addresses, AddressFact(device, address, label)))
+            interface = IPv4Interface(address)
+            connected = RouteFact(str(interface.network), device, "", str(interface.ip), 2)
+            return replace(
+                seen,
+                addresses=(*seen.addresses, AddressFact(device, address, label)),
+                routes=seen.routes if connected in seen.routes else (*seen.routes, connected),
+            )
         case RemoveAddress(device, address):
             kept = tuple(a for a in seen.addresses if (a.device, a.address) != (device, address))
-            return replace(seen, addresses=kept)
+            source = address.partition("/")[0]
+            return replace(seen, addresses=kept, routes=tuple(r for r in seen.routes if r.source != source))
         case AddRoute(destination, gateway, device, source):
             prefix = gateway.rpartition(".")[0]
             if not any(a.device == device and a.address.startswith(prefix) for a in seen.addresses):

@@ -83,6 +83,18 @@ def test_a_foreign_address_in_a_planned_subnet_refuses_a_start() -> None:
     assert "overlaps the planned 10.77.2.0/24" in found.observed
 
 
+def test_a_connected_route_that_was_flushed_comes_back_with_its_address() -> None:
+    """The kernel makes it with the address and not again, and no route has a gateway without it."""
+    seen = configured_network("spark1")
+    lost = replace(seen, routes=tuple(r for r in seen.routes if r.device != "enp1s0f0np0"))
+    assert not links.ends(PLAN, "spark1", lost)[0].verified
+    steps = links.changes(PLAN, "spark1", lost, wanted=True)
+    assert [type(step) for step in steps] == [RemoveAddress, AddAddress, AddRoute]
+    for step in steps:
+        lost = applied(lost, step)
+    assert all(end.verified for end in links.ends(PLAN, "spark1", lost))
+
+
 def test_ports_that_the_plan_does_not_use_are_brought_up_too() -> None:
     pair = plan(replace(PLAN.cluster, nodes=PLAN.cluster.nodes[:2]))
     steps = links.changes(pair, "spark1", bare_network("spark1"), wanted=False)

@@ -1,0 +1,129 @@
+"""A crowd at a listener's door: it is turned away, and those who are inside go on being served."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+from sparkd.api import admission
+from sparkd.api.listener import Listener, tcp_socket
+from sparkd.peers.tls import Credentials, server_context
+from tests.peers.tls import Certificates
+from tests.reconcile.running import in_loop
+
+
+async def _app(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"ok"})
+
+
+@contextlib.asynccontextmanager
+async def listening(per_caller: int, credentials: Credentials | None = None) -> AsyncIterator[int]:
+    sock = tcp_socket("127.0.0.1", 0)
+    port = int(sock.getsockname()[1])
+    context = server_context(credentials) if credentials is not None else None
+    listener = Listener(_app, sock, context, per_caller=per_caller)
+    serving = asyncio.create_task(listener.serve())
+    await listener.bound()
+    try:
+        yield port
+    finally:
+        listener.stop()
+        await serving
+
+
+@contextlib.contextmanager
+def crowd(port: int, number: int) -> Iterator[list[socket.socket]]:
+    """Connections that send nothing."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(socket.create_connection(("127.0.0.1", port), 5)) for _ in range(number)]
+
+
+async def closed(sock: socket.socket) -> bool:
+    """Whether the other side closes it within a second."""
+    sock.setblocking(False)
+    try:
+        async with asyncio.timeout(1):
+            return await asyncio.get_running_loop().sock_recv(sock, 1) == b""
+    except ConnectionResetError:
+        return True
+    except TimeoutError:
+        return False
+
+
+async def ask(port: int) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    try:
+        async with asyncio.timeout(5):
+            return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+@in_loop
+async def test_more_connections_of_one_caller_than_allowed_are_closed_at_once() -> None:
+    async with listening(per_caller=3) as port:
+        with crowd(port, 3) as inside:
+            await asyncio.sleep(0.05)
+            with crowd(port, 2) as turned_away:
+                assert [await closed(sock) for sock in turned_away] == [True, True]
+            assert await ask(port) == b""
+            assert not await closed(inside[0])
+        await asyncio.sleep(0.05)
+        assert b"200 OK" in await ask(port), "there is room again once they have gone"
+
+
+@in_loop
+async def test_a_connection_that_says_nothing_is_closed() -> None:
+    before, admission.FIRST_REQUEST_SECONDS = admission.FIRST_REQUEST_SECONDS, 0.2
+    try:
+        async with listening(per_caller=3) as port:
+            with crowd(port, 1) as silent:
+                assert await closed(silent[0])
+            assert b"200 OK" in await ask(port)
+    finally:
+        admission.FIRST_REQUEST_SECONDS = before
+
+
+def test_a_handshake_that_is_not_finished_takes_a_place_only_for_a_while(tmp_path: Path) -> None:
+    certificates = Certificates.make(tmp_path)
+
+    @in_loop
+    async def wait() -> None:
+        before, admission.HANDSHAKE_SECONDS = admission.HANDSHAKE_SECONDS, 0.3
+        try:
+            async with listening(per_caller=2, credentials=Credentials.below(certificates.folder / "spark1")) as port:
+                with crowd(port, 2) as silent:
+                    await asyncio.sleep(0.05)
+                    with crowd(port, 1) as third:
+                        assert await closed(third[0])
+                    assert [await closed(sock) for sock in silent] == [True, True]
+        finally:
+            admission.HANDSHAKE_SECONDS = before
+
+    wait()
+
+
+@in_loop
+async def test_kept_connections_are_not_cut_off() -> None:
+    before, admission.FIRST_REQUEST_SECONDS = admission.FIRST_REQUEST_SECONDS, 0.2
+    try:
+        async with listening(per_caller=3) as port:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for _ in range(3):
+                writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert b"200" in await reader.readuntil(b"ok")
+                await asyncio.sleep(0.25)
+            writer.close()
+            await writer.wait_closed()
+    finally:
+        admission.FIRST_REQUEST_SECONDS = before
