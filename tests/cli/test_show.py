@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 import threading
@@ -111,7 +112,8 @@ def test_no_events(ring: FakeRing, ctl: Ctl) -> None:
 @contextmanager
 def running(socket: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """The command as a process of its own, ended like by Ctrl-C."""
-    command = [*COMMAND, *arguments, "--socket", str(socket)]
+    # Where tests run in the background of a script, SIGINT is ignored, and a child would inherit that.
+    command = ["env", "--default-signal=INT", *COMMAND, *arguments, "--socket", str(socket)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     # A test that waits for a line in vain finds the end of the file.
     timer = threading.Timer(30, process.kill)
@@ -120,9 +122,9 @@ def running(socket: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         try:
             yield process
         finally:
-            timer.cancel()
-            process.send_signal(2)
-        out, err = process.communicate(timeout=10)
+            process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+        timer.cancel()
         assert (process.returncode, out, err) == (0, "", "")
 
 
