@@ -50,7 +50,7 @@ def test_a_process_that_is_left_behind_fails_the_run(tmp_path: Path) -> None:
 
     os.kill(int((directory / "left.pid").read_text(encoding="utf-8")), signal.SIGKILL)
     assert result.returncode == 1
-    assert "): sleep 97" in result.stderr
+    assert ": sleep 97" in result.stderr
     assert not (directory / "lab.log").exists()
 
 
@@ -65,6 +65,27 @@ def test_a_lab_that_is_left_behind_fails_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.lab
+def test_a_process_of_others_is_not_the_runs(tmp_path: Path) -> None:
+    directory = checkout(tmp_path, "touch started; sleep 1")
+    with subprocess.Popen(
+        [str(directory / ".ci/run")],
+        env=environment(directory),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as running:
+        end = time.monotonic() + 30
+        while not (directory / "started").exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        # A login that begins during the run: a new session, whose parent is init once its own has ended.
+        subprocess.run(["setsid", "--fork", "sleep", "5.125"], check=True)
+        _, errors = running.communicate(timeout=30)
+
+    assert "sleep 5.125" not in errors
+    assert "process" not in errors
+
+
+@pytest.mark.lab
 def test_a_clean_run_says_nothing_about_its_own(tmp_path: Path) -> None:
     directory = checkout(tmp_path, "sleep 0.1")
 
@@ -75,9 +96,8 @@ def test_a_clean_run_says_nothing_about_its_own(tmp_path: Path) -> None:
         "lab",
         "lab-down",
     ]
-    # Others may be at work on the same machine.
-    assert str(directory) not in result.stderr
-    assert "sleep" not in result.stderr
+    # Others may be at work on the same machine: their mounts and devices count, their processes do not.
+    assert "process" not in result.stderr
     assert ("nothing is left behind" in result.stdout) == (result.returncode == 0)
 
 
