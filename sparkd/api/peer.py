@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sparkd import wire
+from sparkd.api.answer import json
 from sparkd.api.problems import on_http, on_refusal, problem
-from sparkd.api.ring import json
 from sparkd.core.intent import Request as Change
 from sparkd.core.model import Report
 from sparkd.reconcile.loop import Loop, Refusal

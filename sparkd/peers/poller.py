@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sparkd.core.model import PeerView, Report
-from sparkd.peers.client import PeerError
+from sparkd.peers.client import ANSWER_DEADLINE, URGENT_DEADLINE, PeerError
 from sparkd.ports import DoorError, Wake
 
 
 class Client(Protocol):
-    def pull(self) -> Report: ...
+    def pull(self, within: float) -> Report: ...
 
-    def exchange(self, report: Report) -> Report: ...
+    def exchange(self, report: Report, within: float) -> Report: ...
 
     def request(self, body: Mapping[str, object]) -> tuple[int, Mapping[str, object]]: ...
 
@@ -38,6 +38,7 @@ class _Peer:
     poll_thread: ThreadPoolExecutor
     ask_thread: ThreadPoolExecutor
     news: asyncio.Event = field(default_factory=asyncio.Event)
+    urgent: bool = False
     report: Report | None = None
     answered: float | None = None
     error: str = ""
@@ -74,8 +75,9 @@ class Poller:
             peer.news.set()
 
     def poke(self) -> None:
-        """Something has happened to the network: ask every peer now."""
+        """Something has happened to the network: ask every peer now, and do not wait for long."""
         for peer in self._peers.values():
+            peer.urgent = True
             peer.news.set()
 
     def receive(self, report: Report) -> None:
@@ -117,8 +119,11 @@ class Poller:
             news = peer.news.is_set()
             peer.news.clear()
             own = self._own if news else None
+            within = URGENT_DEADLINE if peer.urgent else ANSWER_DEADLINE
+            peer.urgent = False
+            ask = peer.poll.pull if own is None else functools.partial(peer.poll.exchange, own)
             try:
-                call = peer.poll.pull if own is None else functools.partial(peer.poll.exchange, own)
+                call = functools.partial(ask, within=within)
                 report = await asyncio.get_running_loop().run_in_executor(peer.poll_thread, call)
             except PeerError as error:
                 self._fail(peer, str(error))
