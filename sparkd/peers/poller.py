@@ -39,6 +39,8 @@ class _Peer:
     ask_thread: ThreadPoolExecutor
     news: asyncio.Event = field(default_factory=asyncio.Event)
     urgent: bool = False
+    asking: bool = False
+    hurry: asyncio.Task[None] | None = None
     report: Report | None = None
     answered: float | None = None
     error: str = ""
@@ -79,6 +81,9 @@ class Poller:
         for peer in self._peers.values():
             peer.urgent = True
             peer.news.set()
+            if peer.asking and peer.hurry is None:
+                # Asked before there was news, with all the time there is.
+                peer.hurry = asyncio.get_running_loop().create_task(self._hurry(peer))
 
     def receive(self, report: Report) -> None:
         peer = self._peers.get(report.node)
@@ -122,18 +127,27 @@ class Poller:
             within = URGENT_DEADLINE if peer.urgent else ANSWER_DEADLINE
             peer.urgent = False
             ask = peer.poll.pull if own is None else functools.partial(peer.poll.exchange, own)
-            try:
-                call = functools.partial(ask, within=within)
-                report = await asyncio.get_running_loop().run_in_executor(peer.poll_thread, call)
-            except PeerError as error:
-                self._fail(peer, str(error))
-            else:
-                self._accept(peer, report)
+            peer.asking = True
+            await self._ask(peer, peer.poll_thread, functools.partial(ask, within=within))
+            peer.asking = False
             try:
                 async with asyncio.timeout(self._tick):
                     await peer.news.wait()
             except TimeoutError:
                 pass
+
+    async def _hurry(self, peer: _Peer) -> None:
+        """Over the other connection, while the first waits."""
+        await self._ask(peer, peer.ask_thread, functools.partial(peer.ask.pull, within=URGENT_DEADLINE))
+        peer.hurry = None
+
+    async def _ask(self, peer: _Peer, thread: ThreadPoolExecutor, call: Callable[[], Report]) -> None:
+        try:
+            report = await asyncio.get_running_loop().run_in_executor(thread, call)
+        except PeerError as error:
+            self._fail(peer, str(error))
+        else:
+            self._accept(peer, report)
 
     def _fail(self, peer: _Peer, sentence: str) -> None:
         if peer.error != sentence:

@@ -316,3 +316,20 @@ async def test_a_question_because_of_the_network_waits_less_long() -> None:
 
         await until(lambda: bench.view.error == "no answer in time")
         assert time.monotonic() - began < (URGENT_DEADLINE + ANSWER_DEADLINE) / 2
+
+
+@in_loop
+async def test_a_question_that_the_network_has_overtaken_is_not_waited_for() -> None:
+    """1. A peer is told something, and does not answer. 2. Its cables go dark. 3. It is known to be silent in time."""
+    async with polling() as bench:
+        await bench.known()
+        bench.two.may_answer.clear()
+        bench.poller.publish(MINE)
+        await asyncio.sleep(0.1)
+        began = time.monotonic()
+
+        bench.poller.poke()
+        bench.poller.poke()
+
+        await until(lambda: bench.view.error == "no answer in time")
+        assert time.monotonic() - began < (URGENT_DEADLINE + ANSWER_DEADLINE) / 2
