@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from ring_mesh import CablingError
 from sparkd.core import cabling, checks, doctor, judge, links
 from sparkd.core import findings as catalogue
-from sparkd.core.model import Finding, PeerView, Report, Unknown
+from sparkd.core.model import Finding, Intent, PeerView, Report, Unknown
 from sparkd.core.snapshot import Snapshot
 
 
@@ -87,10 +87,14 @@ def peers_answer(s: Snapshot) -> list[str]:
 
 def all_adopted(s: Snapshot) -> list[str]:
     return [
-        f"{report.node} has not adopted epoch {s.intent.epoch} yet (it is at {report.intent.epoch})"
+        f"{report.node} has not adopted epoch {_number(s.intent)} yet (it is at {_number(report.intent)})"
         for _, report in fresh(s)
-        if report.intent.epoch != s.intent.epoch
+        if report.intent.order != s.intent.order
     ]
+
+
+def _number(intent: Intent) -> str:
+    return f"{intent.epoch}.{intent.revision}" if intent.revision else str(intent.epoch)
 
 
 def no_older_rank(s: Snapshot) -> list[str]:

@@ -23,9 +23,10 @@ from sparkd.core.facts import (
     Unknown,
 )
 from sparkd.core.hardware import HardwareFacts
+from sparkd.core.maintenance import Maintenance
 
 Want = Literal["up", "down"]
-Phase = Literal["down", "gated", "starting", "ready", "degraded", "stopping", "held"]
+Phase = Literal["down", "gated", "starting", "ready", "degraded", "stopping", "held", "maintenance"]
 Severity = Literal["refuse", "repair", "warn"]
 Stage = Literal["init", "rendezvous", "formed", "load", "capture", "warmup", "ready", "failed"]
 RankCondition = Literal["down", "starting", "ready", "stopping", "ended", "unknown"]
@@ -83,6 +84,7 @@ class Intent:
     been heard; it is issued again above whatever epoch a peer turns out to have. `cables` are those that were seen when
     it was issued, each as "spark1.0~spark2.1" (node and cage of both ends); all hosts plan the fabric from them.
     `addresses`: those that hosts already had on their ports, with `address_plan = "adopt"`; otherwise empty.
+    `revision` counts the changes within an epoch that leave its ranks alone, such as `maintenance`.
     """
 
     epoch: int = 0
@@ -95,6 +97,17 @@ class Intent:
     deaths: tuple[Death, ...] = ()
     cables: tuple[str, ...] = ()
     addresses: tuple[AddressClaim, ...] = ()
+    revision: int = 0
+    maintenance: Maintenance | None = None
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """The greater one counts."""
+        return self.epoch, self.revision
+
+    @property
+    def paused(self) -> bool:
+        return self.maintenance is not None and self.maintenance.on
 
 
 @dataclass(frozen=True)
@@ -216,6 +229,7 @@ __all__ = [
     "HostFacts",
     "Intent",
     "LinkFact",
+    "Maintenance",
     "Neighbour",
     "NetworkFacts",
     "PeerView",

@@ -66,11 +66,10 @@ class Executor:
         self._unfinished: Action | None = None
 
     async def adopt(self, intent: Intent) -> None:
+        before = self._state.intent
         await self._store.save_intent(intent)
         self._state.intent = intent
-        held = ", held" if intent.held else ""
-        text = f"epoch {intent.epoch}: {intent.want}{held}, by {intent.by}: {intent.reason}"
-        self._events.add("intent", text, epoch=intent.epoch)
+        self._events.add("intent", _order(before, intent), epoch=intent.epoch)
 
     async def remember(self, memory: FabricMemory) -> None:
         await self._store.save_memory(memory)
@@ -146,6 +145,15 @@ class Executor:
                 replace(attempt, ended_at=self._clock.now(), signature="exit:not-started", sentence=sentence)
             )
             raise DoorError(f"sparkd-rank@{attempt.epoch}.service could not be started: {error}") from None
+
+
+def _order(before: Intent, intent: Intent) -> str:
+    ordered = intent.maintenance
+    if ordered is not None and ordered != before.maintenance:
+        what = f"maintenance, by {ordered.by}: {ordered.reason or 'no reason given'}"
+        return f"epoch {intent.epoch}: {what if ordered.on else f'maintenance ended by {ordered.by}'}"
+    held = ", held" if intent.held else ""
+    return f"epoch {intent.epoch}: {intent.want}{held}, by {intent.by}: {intent.reason}"
 
 
 def describe(changes: Sequence[FabricChange]) -> str:

@@ -206,19 +206,24 @@ class Loop:
 
     # What the API asks for; everything below answers from the last cycle.
 
-    async def request(self, request: intents.Request, by: str) -> wire.Operation | Forwarded:
-        """An operator's start, stop or clear. Raises Refusal."""
+    async def request(
+        self, request: intents.Request, by: str, reason: str = "", *, force: bool = False
+    ) -> wire.Operation | Forwarded:
+        """An operator's request, with `reason` and `force` as in `core.intent.accept`. Raises Refusal."""
         conductor = self.site.cluster.conductor.name
         if self.site.node == conductor:
-            return await self.conduct(request, by)
+            return await self.conduct(request, by, reason, force=force)
+        asked = wire.PeerRequest(request, by, reason, force)
         try:
-            code, body = await self._peers.request(conductor, {"request": request, "by": by})
+            code, body = await self._peers.request(conductor, wire.encode(asked))
         except DoorError as error:
             raise Refusal("conductor-unreachable", f"only {conductor} issues epochs, and {error}") from None
         self.wake("peers")
         return Forwarded(code, body)
 
-    async def conduct(self, request: intents.Request, by: str) -> wire.Operation:
+    async def conduct(
+        self, request: intents.Request, by: str, reason: str = "", *, force: bool = False
+    ) -> wire.Operation:
         """The conductor's own answer: the intent is on disk when this returns. Raises Refusal."""
         if not self._snapshot().conductor:
             name = self.site.cluster.conductor.name
@@ -226,7 +231,7 @@ class Loop:
         async with self._turn:
             await self._observer.refresh()
             snapshot = self._snapshot()
-            answer = intents.accept(snapshot, request, by)
+            answer = intents.accept(snapshot, request, by, reason, force=force)
             if isinstance(answer, intents.Refused):
                 self.events.add("intent", f"{request} by {by} refused: {answer.sentence}")
                 raise Refusal(answer.code, answer.sentence, answer.findings)
@@ -250,6 +255,8 @@ class Loop:
         self.ring()  # not before the first cycle
         async with self._turn:
             snapshot = self._snapshot()
+            if self.state.intent.paused:
+                raise Refusal("maintenance", "the ports stay as they are: the ring is in maintenance")
             free = not isinstance(snapshot.units, Unknown) and not any(unit.alive for unit in snapshot.units)
             if released and (self.state.intent.want == "up" or not free):
                 raise Refusal("fabric-in-use", "the ring is wanted up, and its ranks need the fabric")

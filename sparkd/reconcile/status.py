@@ -79,6 +79,7 @@ def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
         cables=s.cables,
         engine=wire.EngineStatus(identity.engine, identity.engine_api),
         deaths=d.intent.deaths,
+        maintenance=d.intent.maintenance if d.intent.paused else None,
     )
 
 
