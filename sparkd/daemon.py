@@ -14,7 +14,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
-from ring_mesh import Plan, engine_environment, rank_environment
+from ring_mesh import Plan, engine_environment, plan, rank_environment
 from sparkd import __version__, wire
 from sparkd.api.app import operator_app
 from sparkd.api.guard import BodyLimit, TokenGuard
@@ -33,6 +33,7 @@ from sparkd.host.netlink import NetlinkLinks
 from sparkd.host.notify import SystemdNotifier
 from sparkd.host.procfs import ProcHost
 from sparkd.host.rankfiles import RunFiles
+from sparkd.host.sources import SourceFiles, registry
 from sparkd.host.store import FileStore
 from sparkd.host.sysfs import SysfsRoce
 from sparkd.host.systemd import SystemdUnits
@@ -51,6 +52,7 @@ EX_CONFIG = 78
 _SOCKET_MODE = 0o660
 _PER_PEER = 16  # connections; a peer keeps two
 _EXAMINATION = 60.0  # seconds
+_OF_ONE_HOST = frozenset({"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX"})
 _log = logging.getLogger("sparkd")
 
 
@@ -109,7 +111,7 @@ async def _run(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     notifier = SystemdNotifier()
     async with contextlib.AsyncExitStack() as stack:
-        loop, poller = _wire(settings, notifier, stack)
+        loop, poller = _wire(settings, notifier, stack, digests(settings) | await _fingerprints(settings))
         hardware = Hardware([settings.engine.rendezvous_port, int(settings.engine.api.rpartition(":")[2])])
         stack.callback(hardware.close)
         listeners = await stack.enter_async_context(_listening(settings, loop))
@@ -138,7 +140,17 @@ async def _examine(loop: Loop, hardware: Hardware) -> None:
         await asyncio.sleep(_EXAMINATION)
 
 
-def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.AsyncExitStack) -> tuple[Loop, Poller]:
+async def _fingerprints(settings: Settings) -> dict[str, str]:
+    sources = SourceFiles(registry(Path(__file__).parents[1], settings.paths.config.parent))
+    try:
+        return await sources.observe()
+    finally:
+        sources.close()
+
+
+def _wire(
+    settings: Settings, notifier: SystemdNotifier, stack: contextlib.AsyncExitStack, equal: dict[str, str]
+) -> tuple[Loop, Poller]:
     clock = SystemClock()
     units, links = SystemdUnits(), NetlinkLinks()
     roce, host = SysfsRoce(), ProcHost()
@@ -165,7 +177,7 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
     poller = _poller(settings)
     stack.callback(poller.close)
     identity = Identity(f"{os.getpid()}-{os.urandom(4).hex()}", settings.engine.name, settings.engine.api)
-    site = Site(settings.node, settings.cluster, settings.policy, digests(settings), identity, settings.tick)
+    site = Site(settings.node, settings.cluster, settings.policy, equal, identity, settings.tick)
     loop = Loop(
         site,
         state,
@@ -248,7 +260,19 @@ def digests(settings: Settings) -> dict[str, str]:
         "engine.api": settings.engine.api,
         "fabric.address_plan": "adopt" if settings.policy.adopt else "base",
         "wire": str(wire.WIRE_VERSION),
+        **_environment_in_common(settings),
     }
+
+
+def _environment_in_common(settings: Settings) -> dict[str, str]:
+    """The engine's variables that have to be equal, each under a key of its own so that a difference is told by name.
+
+    As planned for a host with all its RDMA devices, over any cables: neither makes a difference to the others.
+    """
+    the_plan = plan(settings.cluster)
+    hcas = [end.hca for end in the_plan.ends_of(settings.node)]
+    planned = engine_environment(the_plan, settings.node, hcas=hcas)
+    return {f"environment.{name}": value for name, value in planned.items() if name not in _OF_ONE_HOST}
 
 
 @contextlib.asynccontextmanager

@@ -11,6 +11,7 @@ from ring_mesh import CablingError
 from sparkd.core import cabling, checks, doctor, judge, links
 from sparkd.core import findings as catalogue
 from sparkd.core.model import Finding, Intent, PeerView, Report, Unknown
+from sparkd.core.skew import skews
 from sparkd.core.snapshot import Snapshot
 
 
@@ -73,12 +74,7 @@ def blemishes(s: Snapshot) -> list[str]:
 
 
 def _skews(s: Snapshot) -> list[Finding]:
-    return [
-        catalogue.config_skew(report.node, key, report.digests.get(key, "missing"), s.node, value)
-        for _, report in fresh(s)
-        for key, value in sorted(s.digests.items())
-        if report.digests.get(key) != value
-    ]
+    return skews(s.node, s.digests, (report for _, report in fresh(s)))
 
 
 def peers_answer(s: Snapshot) -> list[str]:
