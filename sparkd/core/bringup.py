@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ring_mesh import FABRIC_DEVICES
-from sparkd.core import gates, links, recovery
+from sparkd.core import gates, links, recovery, settle
 from sparkd.core.actions import Action, ApplyFabric, ForgetRank, Record, Remember, StartRank, StopRank
 from sparkd.core.model import Attempt, FabricMemory, NetworkFacts, RankUnit, Unknown
 from sparkd.core.snapshot import Snapshot
@@ -92,7 +92,9 @@ def start(s: Snapshot) -> tuple[Action, ...]:
         return ()
     present = {fact.hca for fact in s.roce}
     hcas = tuple(end.hca for end in s.plan.ends_of(s.node) if end.hca in present)
-    attempt = Attempt(s.intent.epoch, s.host.boot_id, s.now, cluster=s.description)
+    attempt = Attempt(
+        s.intent.epoch, s.host.boot_id, s.now, cluster=s.description, available_kib=settle.before_start(s, s.host)
+    )
     if not isinstance(s.network, Unknown):
         others = tuple(f"{c.device} {c.address}" for c in links.foreign(s.plan, s.node, s.network))
         attempt = replace(attempt, flaps=_flaps(s.network), foreign=others)

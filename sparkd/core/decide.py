@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sparkd.core import bringup, gates, intent, recovery
+from sparkd.core import bringup, gates, intent, recovery, settle
 from sparkd.core.actions import Action, Adopt, Record
 from sparkd.core.model import Attempt, Finding, Intent, Phase, Unknown
 from sparkd.core.ranks import RankView, view
@@ -69,7 +69,7 @@ def decide(s: Snapshot) -> Decision:
         gates.own_findings(s),
         s.intent,
         s.attempt,
-        verdict.after if verdict is not None and s.conductor else None,
+        verdict.after if verdict is not None and s.conductor else settle.LOOK_AGAIN if settle.pending(s) else None,
     )
 
 

@@ -117,7 +117,7 @@ class Attempt:
     `stopped`: sparkd itself stopped it, so its end is no death. `incident`: what befell this host's fabric while the
     group had formed; it ends the epoch like a death. `flaps` are the ports' carrier counters at the start,
     `foreign` the addresses of others on them ("DEVICE ADDRESS"),
-    and `cluster` is the description of the cluster that it was started with.
+    and `cluster` is the description of the cluster that it was started with. `available_kib`: see sparkd.core.settle.
     """
 
     epoch: int
@@ -133,6 +133,7 @@ class Attempt:
     flaps: dict[str, int] = field(default_factory=dict)
     foreign: tuple[str, ...] = ()
     cluster: str = ""
+    available_kib: int = 0
 
     @property
     def over(self) -> bool:

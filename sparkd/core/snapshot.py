@@ -28,6 +28,9 @@ from sparkd.core.model import (
 class Policy:
     """The times and budgets of `[recovery]` and `[peers]` in sparkd.toml; seconds unless the name says otherwise.
 
+    `memory_back`: the share of the memory before the last start that has to be back before the next one, None for 0.9
+    on a Spark and none elsewhere; `memory_back_seconds`: how long it is waited for.
+
     `adopt`: plan with the addresses that the hosts' own configuration has put on the fabric ports.
     """
 
@@ -37,6 +40,8 @@ class Policy:
     window: float = 3600.0
     peer_fresh: float = 15.0
     adopt: bool = False
+    memory_back: float | None = None
+    memory_back_seconds: float = 120.0
 
 
 @dataclass(frozen=True)

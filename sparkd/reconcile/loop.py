@@ -101,6 +101,8 @@ class Loop:
         while True:
             self._news.clear()
             after = await self.cycle()
+            if after is not None:
+                self._observer.stale("host")  # what is waited for may be memory, which tells nobody when it is back
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(tick if after is None else min(tick, time() + after)):
                     await self._news.wait()

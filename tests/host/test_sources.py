@@ -50,7 +50,7 @@ def test_what_differs_has_another_fingerprint_and_nothing_else_has(library: Path
 
 def test_a_file_that_moved_is_a_difference(library: Path, tmp_path: Path) -> None:
     before = told(library, tmp_path)
-    (library / "runtime/launch.py").rename(library / "runtime/start.py")
+    (library / "runtime/launch.py").rename(library / "runtime/link.py")
     assert told(library, tmp_path)["rank.code"] != before["rank.code"]
 
 
