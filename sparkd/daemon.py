@@ -31,7 +31,8 @@ from sparkd.host.hello import MulticastHellos
 from sparkd.host.identity import node_id
 from sparkd.host.netlink import NetlinkLinks
 from sparkd.host.notify import SystemdNotifier
-from sparkd.host.procfs import ProcHost
+from sparkd.host.processes import RankProcesses
+from sparkd.host.procfs import AvailableMemory, ProcHost
 from sparkd.host.rankfiles import RunFiles
 from sparkd.host.sources import SourceFiles, registry
 from sparkd.host.store import FileStore
@@ -43,6 +44,7 @@ from sparkd.peers.tls import Credentials, client_context, server_context
 from sparkd.ports import DoorError
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Environment, Executor, State
+from sparkd.reconcile.floor import FloorGuard
 from sparkd.reconcile.loop import Loop, Site
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.status import Identity
@@ -111,7 +113,7 @@ async def _run(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     notifier = SystemdNotifier()
     async with contextlib.AsyncExitStack() as stack:
-        loop, poller = _wire(settings, notifier, stack, digests(settings) | await _fingerprints(settings))
+        loop, poller, floor = _wire(settings, notifier, stack, digests(settings) | await _fingerprints(settings))
         hardware = Hardware([settings.engine.rendezvous_port, int(settings.engine.api.rpartition(":")[2])])
         stack.callback(hardware.close)
         listeners = await stack.enter_async_context(_listening(settings, loop))
@@ -120,7 +122,9 @@ async def _run(settings: Settings) -> None:
         await _warn_of_overlap(settings)
         async with asyncio.TaskGroup() as group:
             servers = [group.create_task(listener.serve()) for listener in listeners]
-            turning = [group.create_task(task) for task in (loop.run(), poller.run(), _examine(loop, hardware))]
+            turning = [
+                group.create_task(task) for task in (loop.run(), poller.run(), floor.run(), _examine(loop, hardware))
+            ]
             await asyncio.gather(*(listener.bound() for listener in listeners))
             notifier.ready()
             await stop.wait()
@@ -150,7 +154,7 @@ async def _fingerprints(settings: Settings) -> dict[str, str]:
 
 def _wire(
     settings: Settings, notifier: SystemdNotifier, stack: contextlib.AsyncExitStack, equal: dict[str, str]
-) -> tuple[Loop, Poller]:
+) -> tuple[Loop, Poller, FloorGuard]:
     clock = SystemClock()
     units, links = SystemdUnits(), NetlinkLinks()
     roce, host = SysfsRoce(), ProcHost()
@@ -196,9 +200,13 @@ def _wire(
         poller.poke()
         loop.wake(source)
 
+    processes = RankProcesses()
+    guard = FloorGuard(AvailableMemory(), units, clock, befell=loop.befell, kill=processes.kill, error=events.error)
+    loop.follow(guard.see)
+
     links.subscribe(on_network)
     poller.subscribe(loop.wake)
-    return loop, poller
+    return loop, poller, guard
 
 
 def _poller(settings: Settings) -> Poller:

@@ -26,6 +26,7 @@ _TABLES: dict[str, tuple[str, ...]] = {
         "window_minutes",
         "memory_back_percent",
         "memory_back_seconds",
+        "memory_floor_mib",
     ),
     "peers": ("fresh_seconds", "tick_seconds"),
 }
@@ -110,6 +111,7 @@ class Checker:
             peer_fresh=self._number("peers.fresh_seconds", Policy.peer_fresh, 1, 300),
             adopt=self._address_plan() == "adopt",
             memory_back=self._memory_back(),
+            memory_floor_kib=self._memory_floor(),
             memory_back_seconds=self._number("recovery.memory_back_seconds", Policy.memory_back_seconds, 0, 86400),
         )
         self._at_least("recovery.backoff_max_seconds", policy.backoff_max, "backoff_seconds", policy.backoff)
@@ -119,6 +121,10 @@ class Checker:
     def _memory_back(self) -> float | None:
         percent = self._number("recovery.memory_back_percent", -1, 0, 100)
         return None if percent < 0 else percent / 100
+
+    def _memory_floor(self) -> int | None:
+        mebibytes = self._integer("recovery.memory_floor_mib", -1, 0, 1024 * 1024)
+        return None if mebibytes < 0 else mebibytes * 1024
 
     def _address_plan(self) -> str:
         expected = "base or adopt"

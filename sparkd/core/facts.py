@@ -133,6 +133,39 @@ class HelloFacts:
 
 
 @dataclass(frozen=True)
+class PortBefore:
+    """A fabric port as sparkd found it, to be restored by `sparkctl fabric down`. settings: sysctls by name."""
+
+    device: str
+    up: bool
+    mtu: int
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FabricMemory:
+    """What persists of the fabric: the ports as found in this boot, and whether an operator took them from sparkd."""
+
+    boot_id: str = ""
+    before: tuple[PortBefore, ...] = ()
+    released: bool = False
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process in the control group of a rank's unit. `command`: the beginning of its command line."""
+
+    pid: int
+    user: str
+    command: str
+    unit: str
+
+    @property
+    def words(self) -> str:
+        return f"pid {self.pid} ({self.command}, user {self.user})"
+
+
+@dataclass(frozen=True)
 class HostFacts:
     boot_id: str
     memory_total_kib: int = 0

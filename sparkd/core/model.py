@@ -12,11 +12,14 @@ from typing import Literal
 
 from sparkd.core.facts import (
     AddressFact,
+    FabricMemory,
     HelloFacts,
     HostFacts,
     LinkFact,
     Neighbour,
     NetworkFacts,
+    PortBefore,
+    Process,
     RankUnit,
     RoceFact,
     RouteFact,
@@ -142,25 +145,6 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class PortBefore:
-    """A fabric port as sparkd found it, to be restored by `sparkctl fabric down`. settings: sysctls by name."""
-
-    device: str
-    up: bool
-    mtu: int
-    settings: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class FabricMemory:
-    """What persists of the fabric: the ports as found in this boot, and whether an operator took them from sparkd."""
-
-    boot_id: str = ""
-    before: tuple[PortBefore, ...] = ()
-    released: bool = False
-
-
-@dataclass(frozen=True)
 class EndState:
     """One end of a fabric link as its own host sees it. `verified`: up, carrier, MTU, address and routes as planned."""
 
@@ -236,6 +220,7 @@ __all__ = [
     "PeerView",
     "Phase",
     "PortBefore",
+    "Process",
     "RankCondition",
     "RankUnit",
     "Report",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -87,12 +87,23 @@ class Loop:
         self.hardware: HardwareFacts | None = None
         self._failure = ""
         self._over: dict[tuple[str, int], float] = {}
+        self._befell: dict[int, str] = {}
+        self._followers: list[Callable[[Snapshot], None]] = []
         self.cycles = 0
         self.cycle_seconds = 0.0
 
     def wake(self, source: str) -> None:
         self._observer.stale(source)
         self._news.set()
+
+    def befell(self, epoch: int, sentence: str) -> None:
+        """What has befallen this host's rank of that epoch, which is being killed for it."""
+        self._befell = {epoch: sentence}
+        self.wake("units")
+
+    def follow(self, told: Callable[[Snapshot], None]) -> None:
+        """`told` is called with what each cycle has seen."""
+        self._followers.append(told)
 
     async def run(self) -> None:
         """Cycles until cancelled."""
@@ -184,12 +195,15 @@ class Loop:
             peers=views,
             digests=self.site.digests,
             ages=self._ages(views),
+            befell=self._befell,
         )
 
     def _publish(self, snapshot: Snapshot, decision: Decision) -> None:
         """Tell what holds now: what is saved, not what was decided, in case an action failed."""
         held = self._told(replace(decision, intent=self.state.intent, attempt=self.state.attempt))
         self._last = snapshot, held
+        for told in self._followers:
+            told(snapshot)
         self.events.findings(held.findings)
         self.events.summary(held)
         self._notifier.status(held.summary)

@@ -85,3 +85,26 @@ def test_page_cache_counts_a_step_that_fails_does_not_keep_a_rank_from_starting(
         ring.lab.exec(
             "spark2", "sh", "-c", f"rm -r {place}; systemctl daemon-reload; systemctl reset-failed '{unit}' || :"
         )
+
+
+def test_memory_floor_kills_the_rank_at_once_and_the_second_time_holds_the_ring(memory: Memory) -> None:
+    """Field report memory-floor."""
+    ring = memory.ring
+    memory.configure("[recovery]\\nmemory_floor_mib = 4096\\n")
+    epoch = ring.fresh()["epoch"]
+    memory.available(6)
+    time.sleep(2)
+    assert ring.get("spark2")["epoch"] == epoch
+    struck = time.time()
+    memory.available(3)
+    again = ring.until("spark1", lambda seen: seen["epoch"] > epoch)
+    memory.available(100)
+    gone = ring.said("spark2", f"sparkd-rank@{epoch}.service", "status=9/KILL", struck)
+    # A second between two looks, and the kill.
+    assert gone - struck < 2.0, gone - struck
+    assert again["deaths"][-1]["node"] == "spark2"
+    assert again["deaths"][-1]["sentence"].startswith("memory-floor: 3.0 GiB of memory available, 97.0 GiB less than ")
+    epoch = ring.phase("ready", above=epoch)["epoch"]
+    memory.available(1)
+    held = ring.phase("held")
+    assert held["reason"].startswith("out of memory 2 times within 60 min: incident on spark2: memory-floor: 1.0 GiB")
