@@ -24,6 +24,8 @@ from sparkd.config import ConfigError, Settings, check_host, load
 from sparkd.core.cabling import plan_of
 from sparkd.core.checks.gids import gid_missing
 from sparkd.core.hardware import GidFact
+from sparkd.core.model import Unknown
+from sparkd.core.snapshot import Snapshot
 from sparkd.host.clock import SystemClock
 from sparkd.host.gids import SysfsGids
 from sparkd.host.hardware import Hardware
@@ -138,10 +140,27 @@ async def _run(settings: Settings) -> None:
 
 
 async def _examine(loop: Loop, hardware: Hardware) -> None:
-    """Look at the host itself, which changes seldom and takes long to look at, beside the loop."""
+    """Look at the host itself, which changes seldom and takes long to look at, beside the loop.
+
+    A stop is to tell who else is on the ring's ports, so that its end is another reason to look.
+    """
+    stopped = asyncio.Event()
+    ran = False
+
+    def see(s: Snapshot) -> None:
+        nonlocal ran
+        runs = not isinstance(s.units, Unknown) and any(unit.alive for unit in s.units)
+        if ran and not runs and s.intent.want == "down":
+            stopped.set()
+        ran = runs
+
+    loop.follow(see)
     while True:
+        stopped.clear()
         loop.examined(await hardware.observe())
-        await asyncio.sleep(_EXAMINATION)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_EXAMINATION):
+                await stopped.wait()
 
 
 async def _fingerprints(settings: Settings) -> dict[str, str]:
@@ -157,7 +176,8 @@ def _wire(
 ) -> tuple[Loop, Poller, FloorGuard]:
     clock = SystemClock()
     units, links = SystemdUnits(), NetlinkLinks()
-    roce, host = SysfsRoce(), ProcHost()
+    processes = RankProcesses()
+    roce, host = SysfsRoce(), ProcHost(processes=processes)
     store, files = FileStore(settings.paths.state), RunFiles(settings.paths.run)
     cluster = settings.cluster.name
     hello = MulticastHellos(cluster, settings.node, node_id(settings.paths.state), settings.cluster_key)
@@ -200,7 +220,6 @@ def _wire(
         poller.poke()
         loop.wake(source)
 
-    processes = RankProcesses()
     guard = FloorGuard(AvailableMemory(), units, clock, befell=loop.befell, kill=processes.kill, error=events.error)
     loop.follow(guard.see)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ring_mesh import FABRIC_DEVICES
-from sparkd.core import gates, links, recovery, settle
+from sparkd.core import free, gates, links, recovery, settle
 from sparkd.core.actions import Action, ApplyFabric, ForgetRank, Record, Remember, StartRank, StopRank
 from sparkd.core.model import Attempt, FabricMemory, NetworkFacts, RankUnit, Unknown
 from sparkd.core.snapshot import Snapshot
@@ -63,7 +63,7 @@ def mend(s: Snapshot) -> tuple[Action, ...]:
     """
     if isinstance(s.network, Unknown) or isinstance(s.host, Unknown) or isinstance(s.units, Unknown):
         return ()
-    if any(unit.alive for unit in s.units):
+    if any(unit.alive for unit in s.units) or free.left(s):
         return ()
     memory = s.memory
     if memory.boot_id != s.host.boot_id:

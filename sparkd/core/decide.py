@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sparkd.core import bringup, gates, intent, recovery, settle
+from sparkd.core import bringup, free, gates, intent, recovery
 from sparkd.core.actions import Action, Adopt, Record
 from sparkd.core.model import Attempt, Finding, Intent, Phase, Unknown
 from sparkd.core.ranks import RankView, view
@@ -59,6 +59,9 @@ def decide(s: Snapshot) -> Decision:
         actions += bringup.start(s)
     ranks = view(s)
     phase = _phase(s, ranks)
+    if phase in ("down", "held") and followed is not None and followed.ended_at is not None:
+        # The rank has only just been seen to have ended. What is known of its host is from before, when it ran.
+        phase = "stopping"
     waits = (_after_death(s, verdict),) if verdict is not None else _waits(s, phase, ranks)
     return Decision(
         phase,
@@ -69,7 +72,7 @@ def decide(s: Snapshot) -> Decision:
         gates.own_findings(s),
         s.intent,
         s.attempt,
-        verdict.after if verdict is not None and s.conductor else settle.LOOK_AGAIN if settle.pending(s) else None,
+        verdict.after if verdict is not None and s.conductor else free.look_again(s),
     )
 
 
@@ -93,7 +96,7 @@ def _phase(s: Snapshot, ranks: tuple[RankView, ...]) -> Phase:
 def _phase_of(s: Snapshot, ranks: tuple[RankView, ...]) -> Phase:
     alive = any(rank.alive for rank in ranks)
     if s.intent.want == "down":
-        return "stopping" if alive else "held" if s.intent.held else "down"
+        return "stopping" if alive or free.settling(s) else "held" if s.intent.held else "down"
     if any(rank.condition == "ended" for rank in ranks):
         return "stopping" if alive else "gated"
     if any(rank.condition == "stopping" for rank in ranks):
@@ -116,11 +119,12 @@ def _waits(s: Snapshot, phase: Phase, ranks: tuple[RankView, ...]) -> tuple[str,
             own = () if bringup.tried(s) else gates.waits(s)
             return (*own, *(rank.sentence for rank in ranks if rank.condition != "ready"))
         case "stopping":
-            return tuple(f"{rank.unit} on {rank.node} to end" for rank in ranks if rank.alive)
+            ending = (rank.left or f"{rank.unit} on {rank.node} to end" for rank in ranks if rank.alive)
+            return (*ending, *(free.settling(s) if s.intent.want == "down" else ()))
         case "degraded":
             return (*(why for _, why in gates.silent(s)), *gates.blemishes(s))
         case "down" | "held":
-            return tuple(f"{why}, so it is not known to be free" for _, why in gates.silent(s))
+            return (*(f"{why}, so it is not known to be free" for _, why in gates.silent(s)), *free.held(s))
         case "maintenance":
             # The likeliest cause of what has ended first.
             causes = [death.rank for death in recovery.deaths(s)] if s.intent.want == "up" else []

@@ -167,7 +167,10 @@ class Process:
 
 @dataclass(frozen=True)
 class HostFacts:
+    """`rank_processes`: all in the control groups of rank units, whether the unit is alive or not."""
+
     boot_id: str
     memory_total_kib: int = 0
     memory_available_kib: int = 0
     kernel: str = ""
+    rank_processes: tuple[Process, ...] = ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ring_mesh import CablingError
-from sparkd.core import cabling, checks, doctor, judge, links
+from sparkd.core import cabling, checks, doctor, free, judge, links
 from sparkd.core import findings as catalogue
 from sparkd.core.model import Finding, Intent, PeerView, Report, Unknown
 from sparkd.core.skew import skews
@@ -105,7 +105,7 @@ def no_older_rank(s: Snapshot) -> list[str]:
             waits.append(f"{report.node} cannot tell which ranks run: {'; '.join(report.unknown)}")
         else:
             waits += [f"{u.name} on {report.node} is still alive" for u in report.units if _older(s, u.alive, u.epoch)]
-    return waits
+    return waits + free.waits(s)
 
 
 def _older(s: Snapshot, alive: bool, epoch: int) -> bool:

@@ -167,7 +167,7 @@ class Report:
     """What a daemon tells its peers about its own host, and only about that.
 
     `instance` is new with each daemon process and `sequence` grows within it, so that a late push never replaces newer
-    news. A None stands for "this host cannot tell", with the reason in `unknown`.
+    news. A None stands for "this host cannot tell", with the reason in `unknown`. `left`: see sparkd.core.free.
     """
 
     node: str
@@ -188,6 +188,7 @@ class Report:
     digests: dict[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     memory_available_kib: int = 0
+    left: tuple[Process, ...] = ()
 
 
 @dataclass(frozen=True)

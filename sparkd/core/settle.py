@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from sparkd.core.snapshot import Snapshot
 
 SHARE = 0.9  # on a Spark; what else runs there needs a few GiB more or less
-LOOK_AGAIN = 1.0  # seconds
 
 
 def finding(s: Snapshot) -> Finding | None:

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from sparkd.core.model import HostFacts
+from sparkd.host.processes import RankProcesses
 from sparkd.host.worker import Worker
 from sparkd.ports import DoorError
 
@@ -33,8 +34,11 @@ class AvailableMemory:
 
 
 class ProcHost:
-    def __init__(self, root: Path = Path("/proc"), deadline: float = 2.0) -> None:
+    def __init__(
+        self, root: Path = Path("/proc"), deadline: float = 2.0, processes: RankProcesses | None = None
+    ) -> None:
         self._root = root
+        self._processes = processes or RankProcesses()
         self._worker = Worker("/proc", deadline)
 
     async def observe(self) -> HostFacts:
@@ -54,6 +58,7 @@ class ProcHost:
             memory_total_kib=kibibytes["MemTotal"],
             memory_available_kib=kibibytes["MemAvailable"],
             kernel=self._line("sys/kernel/osrelease"),
+            rank_processes=self._processes.read(),
         )
 
     def _line(self, name: str) -> str:

@@ -92,8 +92,8 @@ class Executor:
                 await self.remember(memory)
                 return ""
             case Record(attempt):
-                await self._record(attempt)
-                return ""
+                # After an end the host is looked at again: whether it is free is not known from before.
+                return "host" if await self._record(attempt) else ""
             case ApplyFabric(changes):
                 if not announced:
                     self._events.add("action", f"fabric: {describe(changes)}")
@@ -114,7 +114,8 @@ class Executor:
             case _:
                 assert_never(action)
 
-    async def _record(self, attempt: Attempt) -> None:
+    async def _record(self, attempt: Attempt) -> bool:
+        """Whether the rank was not known to have ended before."""
         before = self._state.attempt
         ends = attempt.ended_at is not None and (before is None or before.ended_at is None)
         if ends:
@@ -124,6 +125,7 @@ class Executor:
         self._state.attempt = attempt
         if ends:
             self._events.add("action", f"sparkd-rank@{attempt.epoch}.service has ended: {attempt.sentence}")
+        return ends
 
     async def _drop_environment(self, epoch: int) -> None:
         """It holds the key of a group that is gone, which is no reason to keep the next one from forming."""
