@@ -17,7 +17,7 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
-from ring_mesh import Plan, engine_environment, rank_environment
+from ring_mesh import Plan, engine_environment, plan, rank_environment
 from sparkd import __version__, wire
 from sparkd.api.guard import BodyLimit, TokenGuard
 from sparkd.api.later import Later
@@ -27,6 +27,8 @@ from sparkd.config import ConfigError, Settings, check_host, load
 from sparkd.core.cabling import plan_of
 from sparkd.core.checks.gids import gid_missing
 from sparkd.core.hardware import GidFact
+from sparkd.core.model import Unknown
+from sparkd.core.snapshot import Snapshot
 from sparkd.host.clock import SystemClock
 from sparkd.host.gids import SysfsGids
 from sparkd.host.hardware import Hardware
@@ -34,8 +36,10 @@ from sparkd.host.hello import MulticastHellos
 from sparkd.host.identity import node_id
 from sparkd.host.netlink import NetlinkLinks
 from sparkd.host.notify import SystemdNotifier
-from sparkd.host.procfs import ProcHost
+from sparkd.host.processes import RankProcesses
+from sparkd.host.procfs import AvailableMemory, ProcHost
 from sparkd.host.rankfiles import RunFiles
+from sparkd.host.sources import SourceFiles, registry
 from sparkd.host.store import FileStore
 from sparkd.host.sysfs import SysfsRoce
 from sparkd.host.systemd import SystemdUnits
@@ -45,6 +49,7 @@ from sparkd.peers.tls import Credentials, client_context, server_context
 from sparkd.ports import DoorError
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Environment, Executor, State
+from sparkd.reconcile.floor import FloorGuard
 from sparkd.reconcile.loop import Loop, Site
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.status import Identity
@@ -54,6 +59,7 @@ EX_CONFIG = 78
 _SOCKET_MODE = 0o660
 _PER_PEER = 16  # connections; a peer keeps two
 _EXAMINATION = 60.0  # seconds
+_OF_ONE_HOST = frozenset({"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX"})
 _log = logging.getLogger("sparkd")
 
 
@@ -112,7 +118,7 @@ async def _run(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     notifier = SystemdNotifier()
     async with contextlib.AsyncExitStack() as stack:
-        loop, poller = _wire(settings, notifier, stack)
+        loop, poller, floor = _wire(settings, notifier, stack, digests(settings) | await _fingerprints(settings))
         hardware = Hardware([settings.engine.rendezvous_port, int(settings.engine.api.rpartition(":")[2])])
         stack.callback(hardware.close)
         listeners = await stack.enter_async_context(_listening(settings, loop))
@@ -121,7 +127,9 @@ async def _run(settings: Settings) -> None:
         await _warn_of_overlap(settings)
         async with asyncio.TaskGroup() as group:
             servers = [group.create_task(listener.serve()) for listener in listeners]
-            turning = [group.create_task(task) for task in (loop.run(), poller.run(), _examine(loop, hardware))]
+            turning = [
+                group.create_task(task) for task in (loop.run(), poller.run(), floor.run(), _examine(loop, hardware))
+            ]
             await asyncio.gather(*(listener.bound() for listener in listeners))
             notifier.ready()
             await stop.wait()
@@ -135,16 +143,44 @@ async def _run(settings: Settings) -> None:
 
 
 async def _examine(loop: Loop, hardware: Hardware) -> None:
-    """Look at the host itself, which changes seldom and takes long to look at, beside the loop."""
+    """Look at the host itself, which changes seldom and takes long to look at, beside the loop.
+
+    A stop is to tell who else is on the ring's ports, so that its end is another reason to look.
+    """
+    stopped = asyncio.Event()
+    ran = False
+
+    def see(s: Snapshot) -> None:
+        nonlocal ran
+        runs = not isinstance(s.units, Unknown) and any(unit.alive for unit in s.units)
+        if ran and not runs and s.intent.want == "down":
+            stopped.set()
+        ran = runs
+
+    loop.follow(see)
     while True:
+        stopped.clear()
         loop.examined(await hardware.observe())
-        await asyncio.sleep(_EXAMINATION)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_EXAMINATION):
+                await stopped.wait()
 
 
-def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.AsyncExitStack) -> tuple[Loop, Poller]:
+async def _fingerprints(settings: Settings) -> dict[str, str]:
+    sources = SourceFiles(registry(Path(__file__).parents[1], settings.paths.config.parent))
+    try:
+        return await sources.observe()
+    finally:
+        sources.close()
+
+
+def _wire(
+    settings: Settings, notifier: SystemdNotifier, stack: contextlib.AsyncExitStack, equal: dict[str, str]
+) -> tuple[Loop, Poller, FloorGuard]:
     clock = SystemClock()
     units, links = SystemdUnits(), NetlinkLinks()
-    roce, host = SysfsRoce(), ProcHost()
+    processes = RankProcesses()
+    roce, host = SysfsRoce(), ProcHost(processes=processes)
     store, files = FileStore(settings.paths.state), RunFiles(settings.paths.run)
     cluster = settings.cluster.name
     hello = MulticastHellos(cluster, settings.node, node_id(settings.paths.state), settings.cluster_key)
@@ -168,7 +204,7 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
     poller = _poller(settings)
     stack.callback(poller.close)
     identity = Identity(f"{os.getpid()}-{os.urandom(4).hex()}", settings.engine.name, settings.engine.api)
-    site = Site(settings.node, settings.cluster, settings.policy, digests(settings), identity, settings.tick)
+    site = Site(settings.node, settings.cluster, settings.policy, equal, identity, settings.tick)
     loop = Loop(
         site,
         state,
@@ -187,9 +223,12 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
         poller.poke()
         loop.wake(source)
 
+    guard = FloorGuard(AvailableMemory(), units, clock, befell=loop.befell, kill=processes.kill, error=events.error)
+    loop.follow(guard.see)
+
     links.subscribe(on_network)
     poller.subscribe(loop.wake)
-    return loop, poller
+    return loop, poller, guard
 
 
 def _poller(settings: Settings) -> Poller:
@@ -251,7 +290,19 @@ def digests(settings: Settings) -> dict[str, str]:
         "engine.api": settings.engine.api,
         "fabric.address_plan": "adopt" if settings.policy.adopt else "base",
         "wire": str(wire.WIRE_VERSION),
+        **_environment_in_common(settings),
     }
+
+
+def _environment_in_common(settings: Settings) -> dict[str, str]:
+    """The engine's variables that have to be equal, each under a key of its own so that a difference is told by name.
+
+    As planned for a host with all its RDMA devices, over any cables: neither makes a difference to the others.
+    """
+    the_plan = plan(settings.cluster)
+    hcas = [end.hca for end in the_plan.ends_of(settings.node)]
+    planned = engine_environment(the_plan, settings.node, hcas=hcas)
+    return {f"environment.{name}": value for name, value in planned.items() if name not in _OF_ONE_HOST}
 
 
 @contextlib.asynccontextmanager

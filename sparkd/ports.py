@@ -75,6 +75,9 @@ class Units(Protocol):
 
     async def stop(self, epoch: int) -> None: ...
 
+    async def kill(self, epoch: int) -> None:
+        """SIGKILL to every process of the unit, at once."""
+
     async def forget(self, epoch: int) -> None: ...
 
     def subscribe(self, wake: Wake) -> None: ...

@@ -18,6 +18,7 @@ from sparkd.core.model import (
     HostFacts,
     Intent,
     LinkFact,
+    Maintenance,
     Neighbour,
     Report,
     RoceFact,
@@ -76,6 +77,7 @@ class RingStatus:
     """GET /v1/ring. `node` is who answers; `waits` holds one sentence for each thing the ring waits for.
 
     `cables`: the complete ring that the ports hear, each as "spark1.0~spark2.1"; empty while there is none.
+    `maintenance`: null unless sparkctl hold is in force.
     """
 
     phase: str
@@ -96,6 +98,7 @@ class RingStatus:
     engine: EngineStatus
     deaths: tuple[Death, ...]
     cables: tuple[str, ...] = ()
+    maintenance: Maintenance | None = None
 
 
 @dataclass(frozen=True)
@@ -183,10 +186,14 @@ class DoctorStatus:
 
 @dataclass(frozen=True)
 class PeerRequest:
-    """An operator's request, handed to the conductor. `request`: start, stop or clear; `by`: who asked, and where."""
+    """An operator's request, handed to the conductor. `request`: start, stop, clear, hold or resume; `by`: who asked,
+    and where; `reason`: of a hold; `force`: a stop also of a ring in maintenance.
+    """
 
     request: str
     by: str
+    reason: str = ""
+    force: bool = False
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,8 @@ def peer_app(loop: Loop) -> ASGIApp:
             return problem("bad-request", str(error))
         if asked.request not in get_args(Change):
             return problem("bad-request", f"request: {asked.request!r} is none of {', '.join(get_args(Change))}")
-        return json(await loop.conduct(cast(Change, asked.request), asked.by), 202)
+        made = await loop.conduct(cast(Change, asked.request), asked.by, asked.reason, force=asked.force)
+        return json(made, 202)
 
     return _Application(
         {

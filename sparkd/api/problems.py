@@ -18,6 +18,7 @@ MEDIA_TYPE = "application/problem+json"
 _STATUS = {
     "start-refused": 409,
     "held": 409,
+    "maintenance": 409,
     "not-conductor": 409,
     "fabric-in-use": 409,
     "conductor-unreachable": 503,
@@ -33,6 +34,7 @@ _STATUS = {
 _HINT = {
     "start-refused": "put right what the findings name, then start again",
     "held": "sparkctl clear",
+    "maintenance": "sparkctl resume",
     "fabric-in-use": "sparkctl down --wait",
     "conductor-unreachable": "look at sparkd on the conductor: systemctl status sparkd",
     "token-missing": "send Authorization: Bearer with the token of /etc/sparkd/token",

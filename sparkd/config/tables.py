@@ -19,7 +19,15 @@ _TABLES: dict[str, tuple[str, ...]] = {
     "fabric": ("address_plan",),
     "engine": ("name", "rendezvous_port", "api"),
     "listen": ("operator", "peer_port"),
-    "recovery": ("backoff_seconds", "backoff_max_seconds", "restarts", "window_minutes"),
+    "recovery": (
+        "backoff_seconds",
+        "backoff_max_seconds",
+        "restarts",
+        "window_minutes",
+        "memory_back_percent",
+        "memory_back_seconds",
+        "memory_floor_mib",
+    ),
     "peers": ("fresh_seconds", "tick_seconds"),
 }
 
@@ -102,10 +110,21 @@ class Checker:
             window=60 * self._number("recovery.window_minutes", Policy.window / 60, 1, 10080),
             peer_fresh=self._number("peers.fresh_seconds", Policy.peer_fresh, 1, 300),
             adopt=self._address_plan() == "adopt",
+            memory_back=self._memory_back(),
+            memory_floor_kib=self._memory_floor(),
+            memory_back_seconds=self._number("recovery.memory_back_seconds", Policy.memory_back_seconds, 0, 86400),
         )
         self._at_least("recovery.backoff_max_seconds", policy.backoff_max, "backoff_seconds", policy.backoff)
         self._at_least("peers.fresh_seconds", policy.peer_fresh, "twice tick_seconds", 2 * tick)
         return policy, tick
+
+    def _memory_back(self) -> float | None:
+        percent = self._number("recovery.memory_back_percent", -1, 0, 100)
+        return None if percent < 0 else percent / 100
+
+    def _memory_floor(self) -> int | None:
+        mebibytes = self._integer("recovery.memory_floor_mib", -1, 0, 1024 * 1024)
+        return None if mebibytes < 0 else mebibytes * 1024
 
     def _address_plan(self) -> str:
         expected = "base or adopt"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ring_mesh import FABRIC_DEVICES
-from sparkd.core import gates, links, recovery
+from sparkd.core import free, gates, links, recovery, settle
 from sparkd.core.actions import Action, ApplyFabric, ForgetRank, Record, Remember, StartRank, StopRank
 from sparkd.core.model import Attempt, FabricMemory, NetworkFacts, RankUnit, Unknown
 from sparkd.core.snapshot import Snapshot
@@ -63,7 +63,7 @@ def mend(s: Snapshot) -> tuple[Action, ...]:
     """
     if isinstance(s.network, Unknown) or isinstance(s.host, Unknown) or isinstance(s.units, Unknown):
         return ()
-    if any(unit.alive for unit in s.units):
+    if any(unit.alive for unit in s.units) or free.left(s):
         return ()
     memory = s.memory
     if memory.boot_id != s.host.boot_id:
@@ -92,7 +92,9 @@ def start(s: Snapshot) -> tuple[Action, ...]:
         return ()
     present = {fact.hca for fact in s.roce}
     hcas = tuple(end.hca for end in s.plan.ends_of(s.node) if end.hca in present)
-    attempt = Attempt(s.intent.epoch, s.host.boot_id, s.now, cluster=s.description)
+    attempt = Attempt(
+        s.intent.epoch, s.host.boot_id, s.now, cluster=s.description, available_kib=settle.before_start(s, s.host)
+    )
     if not isinstance(s.network, Unknown):
         others = tuple(f"{c.device} {c.address}" for c in links.foreign(s.plan, s.node, s.network))
         attempt = replace(attempt, flaps=_flaps(s.network), foreign=others)

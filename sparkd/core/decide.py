@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sparkd.core import bringup, gates, intent, recovery
+from sparkd.core import bringup, free, gates, intent, recovery
 from sparkd.core.actions import Action, Adopt, Record
 from sparkd.core.model import Attempt, Finding, Intent, Phase, Unknown
 from sparkd.core.ranks import RankView, view
@@ -42,6 +42,8 @@ def decide(s: Snapshot) -> Decision:
     if followed is not None:
         actions.append(Record(followed))
         s = replace(s, attempt=followed)
+    if s.intent.paused:
+        return _left_alone(s, actions)
     verdict = recovery.judge(s) if s.intent.want == "up" else None
     if verdict is not None and verdict.intent is not None and s.conductor:
         actions.append(Adopt(verdict.intent))
@@ -57,6 +59,9 @@ def decide(s: Snapshot) -> Decision:
         actions += bringup.start(s)
     ranks = view(s)
     phase = _phase(s, ranks)
+    if phase in ("down", "held") and followed is not None and followed.ended_at is not None:
+        # The rank has only just been seen to have ended. What is known of its host is from before, when it ran.
+        phase = "stopping"
     waits = (_after_death(s, verdict),) if verdict is not None else _waits(s, phase, ranks)
     return Decision(
         phase,
@@ -67,14 +72,31 @@ def decide(s: Snapshot) -> Decision:
         gates.own_findings(s),
         s.intent,
         s.attempt,
-        verdict.after if verdict is not None and s.conductor else None,
+        verdict.after if verdict is not None and s.conductor else free.look_again(s),
     )
 
 
+def _left_alone(s: Snapshot, actions: list[Action]) -> Decision:
+    """Maintenance: what happens is seen, recorded and told, and nothing follows from it."""
+    ranks = view(s)
+    phase = _phase(s, ranks)
+    waits = (*gates.all_adopted(s), *_waits(s, phase, ranks))
+    summary = _summary(s, phase, waits)
+    assert s.intent.maintenance is not None
+    summary = f"{s.intent.maintenance.sentence(s.now)}; {summary}"
+    return Decision(phase, tuple(actions), waits, summary, ranks, gates.own_findings(s), s.intent, s.attempt)
+
+
 def _phase(s: Snapshot, ranks: tuple[RankView, ...]) -> Phase:
+    phase = _phase_of(s, ranks)
+    # Nobody sees to it that a ring in maintenance gets to where it would go.
+    return "maintenance" if s.intent.paused and phase in ("gated", "starting", "stopping") else phase
+
+
+def _phase_of(s: Snapshot, ranks: tuple[RankView, ...]) -> Phase:
     alive = any(rank.alive for rank in ranks)
     if s.intent.want == "down":
-        return "stopping" if alive else "held" if s.intent.held else "down"
+        return "stopping" if alive or free.settling(s) else "held" if s.intent.held else "down"
     if any(rank.condition == "ended" for rank in ranks):
         return "stopping" if alive else "gated"
     if any(rank.condition == "stopping" for rank in ranks):
@@ -97,11 +119,17 @@ def _waits(s: Snapshot, phase: Phase, ranks: tuple[RankView, ...]) -> tuple[str,
             own = () if bringup.tried(s) else gates.waits(s)
             return (*own, *(rank.sentence for rank in ranks if rank.condition != "ready"))
         case "stopping":
-            return tuple(f"{rank.unit} on {rank.node} to end" for rank in ranks if rank.alive)
+            ending = (rank.left or f"{rank.unit} on {rank.node} to end" for rank in ranks if rank.alive)
+            return (*ending, *(free.settling(s) if s.intent.want == "down" else ()))
         case "degraded":
             return (*(why for _, why in gates.silent(s)), *gates.blemishes(s))
         case "down" | "held":
-            return tuple(f"{why}, so it is not known to be free" for _, why in gates.silent(s))
+            return (*(f"{why}, so it is not known to be free" for _, why in gates.silent(s)), *free.held(s))
+        case "maintenance":
+            # The likeliest cause of what has ended first.
+            causes = [death.rank for death in recovery.deaths(s)] if s.intent.want == "up" else []
+            left = sorted(ranks, key=lambda rank: causes.index(rank.rank) if rank.rank in causes else len(causes))
+            return tuple(rank.sentence for rank in left if rank.condition != "ready")
         case "ready":
             return ()
 
@@ -131,6 +159,8 @@ def _summary(s: Snapshot, phase: Phase, waits: tuple[str, ...]) -> str:
             return f"epoch {epoch} is stopping: {waiting or s.intent.reason}"
         case "gated":
             return f"epoch {epoch} waits: {waiting or 'every gate is open, the ranks are next'}"
+        case "maintenance":
+            return f"epoch {epoch} is left as it is: {waiting}"
         case "held":
             return f"held: {s.intent.reason}; mend it, then sparkctl clear and sparkctl up"
         case "down":

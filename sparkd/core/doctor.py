@@ -20,7 +20,8 @@ def examine(s: Snapshot) -> tuple[CheckResult, ...]:
         return ()
     network = None if isinstance(s.network, Unknown) else s.network
     alive = None if isinstance(s.units, Unknown) else any(unit.alive for unit in s.units)
-    return checks.run(Seen(s.node, s.hardware, network, alive, adopt=s.policy.adopt))
+    available = None if isinstance(s.host, Unknown) else s.host.memory_available_kib or None
+    return checks.run(Seen(s.node, s.hardware, network, alive, adopt=s.policy.adopt, available=available))
 
 
 def compare(s: Snapshot) -> tuple[CheckResult, ...]:

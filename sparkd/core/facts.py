@@ -133,8 +133,44 @@ class HelloFacts:
 
 
 @dataclass(frozen=True)
+class PortBefore:
+    """A fabric port as sparkd found it, to be restored by `sparkctl fabric down`. settings: sysctls by name."""
+
+    device: str
+    up: bool
+    mtu: int
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FabricMemory:
+    """What persists of the fabric: the ports as found in this boot, and whether an operator took them from sparkd."""
+
+    boot_id: str = ""
+    before: tuple[PortBefore, ...] = ()
+    released: bool = False
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process in the control group of a rank's unit. `command`: the beginning of its command line."""
+
+    pid: int
+    user: str
+    command: str
+    unit: str
+
+    @property
+    def words(self) -> str:
+        return f"pid {self.pid} ({self.command}, user {self.user})"
+
+
+@dataclass(frozen=True)
 class HostFacts:
+    """`rank_processes`: all in the control groups of rank units, whether the unit is alive or not."""
+
     boot_id: str
     memory_total_kib: int = 0
     memory_available_kib: int = 0
     kernel: str = ""
+    rank_processes: tuple[Process, ...] = ()

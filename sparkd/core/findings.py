@@ -97,17 +97,6 @@ def peer_unheard(node: str, peer: str, why: str) -> Finding:
     )
 
 
-def config_skew(node: str, key: str, here: str, conductor: str, there: str) -> Finding:
-    return _refuse(
-        "config-skew",
-        node,
-        key,
-        here,
-        f"{there}, as on {conductor}",
-        f"make {key} equal on {node} and {conductor}, then systemctl restart sparkd",
-    )
-
-
 def held(node: str, intent: Intent) -> Finding:
     return _refuse("held", node, f"epoch {intent.epoch}", intent.reason, "a ring that is not held", "sparkctl clear")
 

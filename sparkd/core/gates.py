@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ring_mesh import CablingError
-from sparkd.core import cabling, checks, doctor, judge, links
+from sparkd.core import cabling, checks, doctor, free, judge, links
 from sparkd.core import findings as catalogue
-from sparkd.core.model import Finding, PeerView, Report, Unknown
+from sparkd.core.model import Finding, Intent, PeerView, Report, Unknown
+from sparkd.core.skew import skews
 from sparkd.core.snapshot import Snapshot
 
 
@@ -73,12 +74,7 @@ def blemishes(s: Snapshot) -> list[str]:
 
 
 def _skews(s: Snapshot) -> list[Finding]:
-    return [
-        catalogue.config_skew(report.node, key, report.digests.get(key, "missing"), s.node, value)
-        for _, report in fresh(s)
-        for key, value in sorted(s.digests.items())
-        if report.digests.get(key) != value
-    ]
+    return skews(s.node, s.digests, (report for _, report in fresh(s)))
 
 
 def peers_answer(s: Snapshot) -> list[str]:
@@ -87,10 +83,14 @@ def peers_answer(s: Snapshot) -> list[str]:
 
 def all_adopted(s: Snapshot) -> list[str]:
     return [
-        f"{report.node} has not adopted epoch {s.intent.epoch} yet (it is at {report.intent.epoch})"
+        f"{report.node} has not adopted epoch {_number(s.intent)} yet (it is at {_number(report.intent)})"
         for _, report in fresh(s)
-        if report.intent.epoch != s.intent.epoch
+        if report.intent.order != s.intent.order
     ]
+
+
+def _number(intent: Intent) -> str:
+    return f"{intent.epoch}.{intent.revision}" if intent.revision else str(intent.epoch)
 
 
 def no_older_rank(s: Snapshot) -> list[str]:
@@ -105,7 +105,7 @@ def no_older_rank(s: Snapshot) -> list[str]:
             waits.append(f"{report.node} cannot tell which ranks run: {'; '.join(report.unknown)}")
         else:
             waits += [f"{u.name} on {report.node} is still alive" for u in report.units if _older(s, u.alive, u.epoch)]
-    return waits
+    return waits + free.waits(s)
 
 
 def _older(s: Snapshot, alive: bool, epoch: int) -> bool:

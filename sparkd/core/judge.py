@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ring_mesh import AdoptError
-from sparkd.core import cabling, checks, doctor, links
+from sparkd.core import cabling, checks, doctor, links, settle
 from sparkd.core import findings as catalogue
 from sparkd.core.model import Finding, Unknown
 
@@ -18,6 +18,8 @@ def own(s: Snapshot) -> tuple[Finding, ...]:
     found: list[Finding] = [
         catalogue.source_unknown(s.node, name, fact.why) for name, fact in _sources(s) if isinstance(fact, Unknown)
     ]
+    if (settling := settle.finding(s)) is not None:
+        found.append(settling)
     if s.memory.released:
         found.append(catalogue.fabric_released(s.node))
     if not isinstance(s.network, Unknown):

@@ -12,20 +12,24 @@ from typing import Literal
 
 from sparkd.core.facts import (
     AddressFact,
+    FabricMemory,
     HelloFacts,
     HostFacts,
     LinkFact,
     Neighbour,
     NetworkFacts,
+    PortBefore,
+    Process,
     RankUnit,
     RoceFact,
     RouteFact,
     Unknown,
 )
 from sparkd.core.hardware import HardwareFacts
+from sparkd.core.maintenance import Maintenance
 
 Want = Literal["up", "down"]
-Phase = Literal["down", "gated", "starting", "ready", "degraded", "stopping", "held"]
+Phase = Literal["down", "gated", "starting", "ready", "degraded", "stopping", "held", "maintenance"]
 Severity = Literal["refuse", "repair", "warn"]
 Stage = Literal["init", "rendezvous", "formed", "load", "capture", "warmup", "ready", "failed"]
 RankCondition = Literal["down", "starting", "ready", "stopping", "ended", "unknown"]
@@ -83,6 +87,7 @@ class Intent:
     been heard; it is issued again above whatever epoch a peer turns out to have. `cables` are those that were seen when
     it was issued, each as "spark1.0~spark2.1" (node and cage of both ends); all hosts plan the fabric from them.
     `addresses`: those that hosts already had on their ports, with `address_plan = "adopt"`; otherwise empty.
+    `revision` counts the changes within an epoch that leave its ranks alone, such as `maintenance`.
     """
 
     epoch: int = 0
@@ -95,6 +100,17 @@ class Intent:
     deaths: tuple[Death, ...] = ()
     cables: tuple[str, ...] = ()
     addresses: tuple[AddressClaim, ...] = ()
+    revision: int = 0
+    maintenance: Maintenance | None = None
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """The greater one counts."""
+        return self.epoch, self.revision
+
+    @property
+    def paused(self) -> bool:
+        return self.maintenance is not None and self.maintenance.on
 
 
 @dataclass(frozen=True)
@@ -104,7 +120,7 @@ class Attempt:
     `stopped`: sparkd itself stopped it, so its end is no death. `incident`: what befell this host's fabric while the
     group had formed; it ends the epoch like a death. `flaps` are the ports' carrier counters at the start,
     `foreign` the addresses of others on them ("DEVICE ADDRESS"),
-    and `cluster` is the description of the cluster that it was started with.
+    and `cluster` is the description of the cluster that it was started with. `available_kib`: see sparkd.core.settle.
     """
 
     epoch: int
@@ -120,30 +136,12 @@ class Attempt:
     flaps: dict[str, int] = field(default_factory=dict)
     foreign: tuple[str, ...] = ()
     cluster: str = ""
+    available_kib: int = 0
 
     @property
     def over(self) -> bool:
         """Its epoch cannot go on."""
         return self.ended_at is not None or bool(self.incident)
-
-
-@dataclass(frozen=True)
-class PortBefore:
-    """A fabric port as sparkd found it, to be restored by `sparkctl fabric down`. settings: sysctls by name."""
-
-    device: str
-    up: bool
-    mtu: int
-    settings: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class FabricMemory:
-    """What persists of the fabric: the ports as found in this boot, and whether an operator took them from sparkd."""
-
-    boot_id: str = ""
-    before: tuple[PortBefore, ...] = ()
-    released: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,7 +167,7 @@ class Report:
     """What a daemon tells its peers about its own host, and only about that.
 
     `instance` is new with each daemon process and `sequence` grows within it, so that a late push never replaces newer
-    news. A None stands for "this host cannot tell", with the reason in `unknown`.
+    news. A None stands for "this host cannot tell", with the reason in `unknown`. `left`: see sparkd.core.free.
     """
 
     node: str
@@ -190,6 +188,7 @@ class Report:
     digests: dict[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     memory_available_kib: int = 0
+    left: tuple[Process, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -216,11 +215,13 @@ __all__ = [
     "HostFacts",
     "Intent",
     "LinkFact",
+    "Maintenance",
     "Neighbour",
     "NetworkFacts",
     "PeerView",
     "Phase",
     "PortBefore",
+    "Process",
     "RankCondition",
     "RankUnit",
     "Report",

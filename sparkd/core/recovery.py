@@ -2,7 +2,8 @@
 
 Budget: `restarts` automatic restarts of a formed group within `window`, each after a back-off that doubles; then the
 ring is held. An end before the group formed costs no budget, but the pause grows when one follows another, and the same
-first error twice in a row while the ring was coming up is held at once: a third try would end the same way.
+first error twice in a row while the ring was coming up is held at once: a third try would end the same way. So is a
+second death for want of memory, and the first if the kernel's OOM killer struck while the rank was coming up.
 An operator's start begins a new history, because it begins a new Intent without deaths.
 """
 
@@ -12,7 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from sparkd.core import guard, progress
+from sparkd.core import floor, guard, progress
 from sparkd.core.model import Attempt, Death, HostFacts, Intent, RankUnit, Unknown
 from sparkd.core.snapshot import Snapshot
 
@@ -41,6 +42,8 @@ def follow(s: Snapshot) -> Attempt | None:
         return found
     if a is None or a.ended_at is not None or isinstance(s.units, Unknown) or isinstance(s.host, Unknown):
         return None
+    if not a.incident and not a.stopped:
+        a = replace(a, incident=s.befell.get(a.epoch, ""))
     unit = next((unit for unit in s.units if unit.epoch == a.epoch), None)
     if unit is not None and unit.alive:
         seen = progress.parse(unit.text)
@@ -51,7 +54,7 @@ def follow(s: Snapshot) -> Attempt | None:
             same = a.cluster == s.description
             seen_here = guard.incident(s.plan, s.node, s.network, a) if same else ""
             followed = replace(followed, incident=seen_here or guard.peer_lost(s))
-        return followed if followed != a else None
+        return followed if followed != s.attempt else None
     signature, sentence = _post_mortem(a, unit, s.host)
     return replace(a, ended_at=s.now, signature=signature, sentence=a.incident or a.stopped or sentence)
 
@@ -72,6 +75,8 @@ def _post_mortem(a: Attempt, unit: RankUnit | None, host: HostFacts) -> tuple[st
     if unit is None:
         # systemd forgets a unit that ended well: it left by itself, or somebody stopped it.
         return "left", "it left or was stopped from outside"
+    if unit.result == floor.OOM:
+        return floor.OOM, "the kernel killed it because memory ran out"
     if unit.exit_code in (_CLD_KILLED, _CLD_DUMPED):
         name = _SIGNALS.get(unit.exit_status, f"signal {unit.exit_status}")
         return f"signal:{unit.exit_status}", f"it was killed by {name}"
@@ -146,6 +151,8 @@ def judge(s: Snapshot) -> Verdict | None:
     again_in_vain = _same_twice(history)
     if again_in_vain:
         return _hold(s, history, f"{again_in_vain}: {reason}")
+    if out_of_memory := floor.in_vain(history, s.now, s.policy.window):
+        return _hold(s, history, f"{out_of_memory}: {reason}")
     recent = [death for death in history if death.formed and s.now - death.at < s.policy.window]
     if len(recent) > s.policy.restarts:
         minutes = s.policy.window / 60

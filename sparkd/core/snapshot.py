@@ -28,6 +28,10 @@ from sparkd.core.model import (
 class Policy:
     """The times and budgets of `[recovery]` and `[peers]` in sparkd.toml; seconds unless the name says otherwise.
 
+    `memory_back`: the share of the memory before the last start that has to be back before the next one, None for 0.9
+    on a Spark and none elsewhere; `memory_back_seconds`: how long it is waited for. `memory_floor_kib`: below which a
+    rank is killed, None for 4 GiB on a Spark and none elsewhere.
+
     `adopt`: plan with the addresses that the hosts' own configuration has put on the fabric ports.
     """
 
@@ -37,6 +41,9 @@ class Policy:
     window: float = 3600.0
     peer_fresh: float = 15.0
     adopt: bool = False
+    memory_back: float | None = None
+    memory_back_seconds: float = 120.0
+    memory_floor_kib: int | None = None
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,8 @@ class Snapshot:
     """The facts of one cycle. `now` is Unix seconds; a source that failed is Unknown(why), never an empty value.
 
     `ages`: seconds, by this daemon's monotonic clock, since it first saw that a node's attempt is over. The hosts' own
-    clocks need not agree, and may be set.
+    clocks need not agree, and may be set. `befell`: what befell this host's rank, by its epoch, and made it be killed
+    at once, as "id: sentence".
     """
 
     now: float
@@ -63,6 +71,7 @@ class Snapshot:
     peers: tuple[PeerView, ...] = ()
     digests: dict[str, str] = field(default_factory=dict)
     ages: dict[str, float] = field(default_factory=dict)
+    befell: dict[int, str] = field(default_factory=dict)
 
     @property
     def description(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -70,6 +71,12 @@ class SystemdUnits:
     async def stop(self, epoch: int) -> None:
         """Returns when systemd has accepted the job. A unit that systemd does not know is stopped already."""
         await self._operate("StopUnit", epoch, "stop", "replace", fine=_NO_SUCH_UNIT)
+
+    async def kill(self, epoch: int) -> None:
+        """SIGKILL to every process of the unit. One that systemd does not know has none."""
+        unit = RankUnit(epoch, active="").name
+        arguments = GLib.Variant("(ssi)", (unit, "all", signal.SIGKILL))
+        await self._worker.call(partial(self._carry_out, "KillUnit", arguments, f"kill {unit}", _NO_SUCH_UNIT))
 
     async def forget(self, epoch: int) -> None:
         """Clears the unit's failed state, upon which systemd unloads it."""

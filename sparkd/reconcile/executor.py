@@ -66,11 +66,10 @@ class Executor:
         self._unfinished: Action | None = None
 
     async def adopt(self, intent: Intent) -> None:
+        before = self._state.intent
         await self._store.save_intent(intent)
         self._state.intent = intent
-        held = ", held" if intent.held else ""
-        text = f"epoch {intent.epoch}: {intent.want}{held}, by {intent.by}: {intent.reason}"
-        self._events.add("intent", text, epoch=intent.epoch)
+        self._events.add("intent", _order(before, intent), epoch=intent.epoch)
 
     async def remember(self, memory: FabricMemory) -> None:
         await self._store.save_memory(memory)
@@ -93,8 +92,8 @@ class Executor:
                 await self.remember(memory)
                 return ""
             case Record(attempt):
-                await self._record(attempt)
-                return ""
+                # After an end the host is looked at again: whether it is free is not known from before.
+                return "host" if await self._record(attempt) else ""
             case ApplyFabric(changes):
                 if not announced:
                     self._events.add("action", f"fabric: {describe(changes)}")
@@ -115,7 +114,8 @@ class Executor:
             case _:
                 assert_never(action)
 
-    async def _record(self, attempt: Attempt) -> None:
+    async def _record(self, attempt: Attempt) -> bool:
+        """Whether the rank was not known to have ended before."""
         before = self._state.attempt
         ends = attempt.ended_at is not None and (before is None or before.ended_at is None)
         if ends:
@@ -125,6 +125,7 @@ class Executor:
         self._state.attempt = attempt
         if ends:
             self._events.add("action", f"sparkd-rank@{attempt.epoch}.service has ended: {attempt.sentence}")
+        return ends
 
     async def _drop_environment(self, epoch: int) -> None:
         """It holds the key of a group that is gone, which is no reason to keep the next one from forming."""
@@ -146,6 +147,15 @@ class Executor:
                 replace(attempt, ended_at=self._clock.now(), signature="exit:not-started", sentence=sentence)
             )
             raise DoorError(f"sparkd-rank@{attempt.epoch}.service could not be started: {error}") from None
+
+
+def _order(before: Intent, intent: Intent) -> str:
+    ordered = intent.maintenance
+    if ordered is not None and ordered != before.maintenance:
+        what = f"maintenance, by {ordered.by}: {ordered.reason or 'no reason given'}"
+        return f"epoch {intent.epoch}: {what if ordered.on else f'maintenance ended by {ordered.by}'}"
+    held = ", held" if intent.held else ""
+    return f"epoch {intent.epoch}: {intent.want}{held}, by {intent.by}: {intent.reason}"
 
 
 def describe(changes: Sequence[FabricChange]) -> str:

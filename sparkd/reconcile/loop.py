@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -87,12 +87,23 @@ class Loop:
         self.hardware: HardwareFacts | None = None
         self._failure = ""
         self._over: dict[tuple[str, int], float] = {}
+        self._befell: dict[int, str] = {}
+        self._followers: list[Callable[[Snapshot], None]] = []
         self.cycles = 0
         self.cycle_seconds = 0.0
 
     def wake(self, source: str) -> None:
         self._observer.stale(source)
         self._news.set()
+
+    def befell(self, epoch: int, sentence: str) -> None:
+        """What has befallen this host's rank of that epoch, which is being killed for it."""
+        self._befell = {epoch: sentence}
+        self.wake("units")
+
+    def follow(self, told: Callable[[Snapshot], None]) -> None:
+        """`told` is called with what each cycle has seen."""
+        self._followers.append(told)
 
     async def run(self) -> None:
         """Cycles until cancelled."""
@@ -101,6 +112,8 @@ class Loop:
         while True:
             self._news.clear()
             after = await self.cycle()
+            if after is not None:
+                self._observer.stale("host")  # what is waited for may be memory, which tells nobody when it is back
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(tick if after is None else min(tick, time() + after)):
                     await self._news.wait()
@@ -185,6 +198,7 @@ class Loop:
             peers=views,
             digests=self.site.digests,
             ages=self._ages(views),
+            befell=self._befell,
         )
 
     def _warn_peers(self, snapshot: Snapshot, decision: Decision) -> None:
@@ -197,6 +211,8 @@ class Loop:
         """Tell what holds now: what is saved, not what was decided, in case an action failed."""
         held = self._told(replace(decision, intent=self.state.intent, attempt=self.state.attempt))
         self._last = snapshot, held
+        for told in self._followers:
+            told(snapshot)
         self.events.findings(held.findings)
         self.events.summary(held)
         self._notifier.status(held.summary)
@@ -219,19 +235,24 @@ class Loop:
 
     # What the API asks for; everything below answers from the last cycle.
 
-    async def request(self, request: intents.Request, by: str) -> wire.Operation | Forwarded:
-        """An operator's start, stop or clear. Raises Refusal."""
+    async def request(
+        self, request: intents.Request, by: str, reason: str = "", *, force: bool = False
+    ) -> wire.Operation | Forwarded:
+        """An operator's request, with `reason` and `force` as in `core.intent.accept`. Raises Refusal."""
         conductor = self.site.cluster.conductor.name
         if self.site.node == conductor:
-            return await self.conduct(request, by)
+            return await self.conduct(request, by, reason, force=force)
+        asked = wire.PeerRequest(request, by, reason, force)
         try:
-            code, body = await self._peers.request(conductor, {"request": request, "by": by})
+            code, body = await self._peers.request(conductor, wire.encode(asked))
         except DoorError as error:
             raise Refusal("conductor-unreachable", f"only {conductor} issues epochs, and {error}") from None
         self.wake("peers")
         return Forwarded(code, body)
 
-    async def conduct(self, request: intents.Request, by: str) -> wire.Operation:
+    async def conduct(
+        self, request: intents.Request, by: str, reason: str = "", *, force: bool = False
+    ) -> wire.Operation:
         """The conductor's own answer: the intent is on disk when this returns. Raises Refusal."""
         if not self._snapshot().conductor:
             name = self.site.cluster.conductor.name
@@ -239,7 +260,7 @@ class Loop:
         async with self._turn:
             await self._observer.refresh()
             snapshot = self._snapshot()
-            answer = intents.accept(snapshot, request, by)
+            answer = intents.accept(snapshot, request, by, reason, force=force)
             if isinstance(answer, intents.Refused):
                 self.events.add("intent", f"{request} by {by} refused: {answer.sentence}")
                 raise Refusal(answer.code, answer.sentence, answer.findings)
@@ -263,6 +284,8 @@ class Loop:
         self.ring()  # not before the first cycle
         async with self._turn:
             snapshot = self._snapshot()
+            if self.state.intent.paused:
+                raise Refusal("maintenance", "the ports stay as they are: the ring is in maintenance")
             free = not isinstance(snapshot.units, Unknown) and not any(unit.alive for unit in snapshot.units)
             if released and (self.state.intent.want == "up" or not free):
                 raise Refusal("fabric-in-use", "the ring is wanted up, and its ranks need the fabric")

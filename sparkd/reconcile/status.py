@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparkd import __version__, wire
-from sparkd.core import checks, doctor, gates, links
+from sparkd.core import checks, doctor, free, gates, links
 from sparkd.core.decide import Decision
 from sparkd.core.model import CheckOutcome, Finding, Report, Unknown
 from sparkd.core.ranks import RankView
@@ -42,6 +42,7 @@ def report(s: Snapshot, d: Decision, identity: Identity, sequence: int) -> Repor
         hardware=doctor.shared(s.hardware),
         unknown=unknowns(s),
         memory_available_kib=0 if isinstance(s.host, Unknown) else s.host.memory_available_kib,
+        left=free.left(s),
     )
 
 
@@ -79,6 +80,7 @@ def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
         cables=s.cables,
         engine=wire.EngineStatus(identity.engine, identity.engine_api),
         deaths=d.intent.deaths,
+        maintenance=d.intent.maintenance if d.intent.paused else None,
     )
 
 

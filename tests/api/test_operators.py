@@ -40,6 +40,8 @@ OPERATIONS = {
     ("post", "/v1/ring/start"),
     ("post", "/v1/ring/stop"),
     ("post", "/v1/ring/clear"),
+    ("post", "/v1/ring/hold"),
+    ("post", "/v1/ring/resume"),
     ("post", "/v1/host/fabric/down"),
     ("post", "/v1/host/fabric/up"),
     *(("get", path.replace("/1", "/{epoch}")) for path in EVERY_GET),

@@ -60,6 +60,7 @@ class FakeRing:
     by: str = "nobody"
     findings: list[Json] = field(default_factory=list)
     held: bool = False
+    maintenance: bool = False
     conductor_silent: bool = False
     wires: Cabling = field(default_factory=lambda: by_order(NODES))
     """The cables that are there. The ring of them is heard, unless they are none."""
@@ -117,6 +118,9 @@ class FakeRing:
             "fabric": [self.fabric(node) for node in self.nodes],
             "cables": list(names(self.wires)) if self.ring_heard else [],
             "deaths": [],
+            "maintenance": {"by": "x", "reason": "", "at": 0.0, "on": True, "blind": False}
+            if self.maintenance
+            else None,
         }
 
     def fabric(self, node: str) -> Json:
@@ -152,7 +156,10 @@ class FakeRing:
             "unknown": [],
         }
 
-    def change(self, what: str) -> tuple[int, Json]:
+    def change(self, asked: str) -> tuple[int, Json]:
+        what, _, query = asked.partition("?")
+        if self.maintenance and what in ("start", "stop") and query != "force=true":
+            return problem(409, "maintenance", "nothing is started or stopped", hint="sparkctl resume")
         if self.conductor_silent:
             return problem(503, "conductor-unreachable", "spark1 does not answer", hint="look at sparkd on spark1")
         if what == "start":
@@ -162,9 +169,13 @@ class FakeRing:
                 return problem(409, "start-refused", "1 check does not pass", findings=self.look()["findings"])
             self.want, self.by, self.reason = "up", "operator", "asked"
         elif what == "stop":
-            self.want, self.by, self.reason = "down", "operator", "asked"
+            self.want, self.by, self.reason, self.maintenance = "down", "operator", "asked", False
         elif what == "clear":
             self.held = False
+        elif what == "hold":
+            self.maintenance = True
+        elif what == "resume":
+            self.maintenance = False
         else:
             return problem(404, "not-found", "Not Found")
         self.epoch += 1

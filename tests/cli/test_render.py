@@ -63,6 +63,7 @@ STARTING: dict[str, Any] = {
     "cables": [],
     "engine": {"name": "probe", "api": "127.0.0.1:8888"},
     "deaths": [],
+    "maintenance": None,
 }
 
 

@@ -248,6 +248,21 @@ def test_a_death_from_a_signal_is_told_apart(run: Run) -> None:
     run(body)
 
 
+def test_a_kill_ends_a_rank_that_heeds_no_stop(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.start_ready(7)
+        await bench.start_ready(8)
+        bench.ranks.ignore_sigterm(7)
+        await bench.units.stop(7)
+        await bench.units.kill(7)
+        killed = await bench.until(7, lambda unit: unit.active == "failed")
+        assert (killed.result, killed.exit_code, killed.exit_status) == ("signal", 2, signal.SIGKILL)
+        assert [unit.active for unit in await bench.units.observe() if unit.epoch == 8] == ["active"]
+        await bench.units.kill(9)  # of which there is none
+
+    run(body)
+
+
 def test_leaving_before_being_ready_is_a_failure_and_after_it_is_none(run: Run) -> None:
     async def body(bench: Bench) -> None:
         await bench.units.start(7)

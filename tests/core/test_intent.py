@@ -75,6 +75,29 @@ def test_config_skew_refuses_with_key_and_both_values() -> None:
     }
 
 
+def test_config_skew_tells_what_only_the_other_has_and_where_the_package_differs() -> None:
+    theirs = {"cluster": "same", "rank.code": "b2", "engine.toml": "c3"}
+    s = idle(digests={"cluster": "same", "rank.code": "a1"})
+    s = replace(s, peers=(peer("spark2", DOWN, digests=s.digests), peer("spark3", DOWN, digests=theirs)))
+    answer = accept(s, "start", "x")
+    assert isinstance(answer, Refused)
+    told = {f.subject: (f.node, f.observed, f.expected, f.fix) for f in answer.findings}
+    assert told == {
+        "rank.code": (
+            "spark3",
+            "b2",
+            "a1, as on spark1",
+            "install the same version of the package sparkd on spark3 and spark1",
+        ),
+        "engine.toml": (
+            "spark3",
+            "c3",
+            "missing, as on spark1",
+            "make engine.toml equal on spark3 and spark1, then systemctl restart sparkd",
+        ),
+    }
+
+
 def test_a_held_ring_stays_held_until_it_is_cleared() -> None:
     held = Intent(9, "down", "recovery", "gave up", NOW, held=True)
     s = snapshot("spark1", intent=held)

@@ -109,3 +109,28 @@ def test_config_skew_is_named_with_key_and_both_values(ring: Ring) -> None:
     assert (skew["node"], skew["subject"]) == ("spark2", "engine.rendezvous_port")
     assert skew["observed"] == "20055"
     assert "20000" in skew["expected"]
+
+
+def test_config_skew_also_of_the_ranks_code(ring: Ring) -> None:
+    """Field report config-skew: other code would run on one node than on the others."""
+    told = ring.ask("spark1", "GET", "/v1/host").body["report"]["digests"]
+    assert told["environment.NCCL_BUFFSIZE"] == "1048576"
+    assert "absent" not in (told["rank.code"], told["rank.launcher"])
+    assert not any(key.endswith(("NCCL_IB_HCA", "_SOCKET_IFNAME", "GID_INDEX")) for key in told)
+    code = "/usr/lib/sparkd/runtime/exits.py"
+    ring.lab.exec("spark2", "sh", "-c", f"cp -p {code} {code}.away; echo '# changed' >> {code}")
+    try:
+        ring.lab.exec("spark2", "systemctl", "restart", "sparkd")
+        ring.until("spark1", lambda seen: any(f["id"] == "config-skew" for f in _refused(ring)), 20)
+        skew = next(f for f in _refused(ring) if f["id"] == "config-skew")
+        assert (skew["node"], skew["subject"]) == ("spark2", "rank.code")
+        assert skew["observed"] != skew["expected"].removesuffix(", as on spark1")
+        assert "package sparkd" in skew["fix"]
+    finally:
+        ring.lab.exec("spark2", "mv", f"{code}.away", code)
+
+
+def _refused(ring: Ring) -> list[dict[str, str]]:
+    """The start must not be accepted: the ring is down, and stays so."""
+    findings: list[dict[str, str]] = ring.ask("spark1", "GET", "/v1/doctor").body["findings"]
+    return findings

@@ -42,7 +42,7 @@ def verify(root: Path) -> str:
     """What systemd finds wrong with the units: unknown settings, commands that are not there."""
     done = run(
         ["systemd-analyze", "verify", "--recursive-errors=no", "--man=no", f"--root={root}",
-         "sparkd.service", "sparkd-rank@7.service"],
+         "sparkd.service", "sparkd-rank@7.service", "sparkd-drop-caches@7.service"],
         "systemd", check=False,
     )  # fmt: skip
     return done.stderr or ("" if done.returncode == 0 else f"exit status {done.returncode}")
@@ -97,9 +97,23 @@ def test_a_rank_is_started_by_nobody_but_the_daemon(package: Package) -> None:
 def test_stopping_the_daemon_leaves_ranks_running_and_the_other_way_round(package: Package) -> None:
     for unit in ("sparkd.service", "sparkd-rank@.service"):
         dependencies = {key for key in settings(package, unit) if key.startswith("Unit.")}
-        assert dependencies <= {"Unit.Description", "Unit.Documentation", "Unit.After", "Unit.StartLimitIntervalSec"}
-    for unit, other in (("sparkd.service", "rank"), ("sparkd-rank@.service", "sparkd")):
-        assert other not in " ".join(settings(package, unit)["Unit.After"])
+        allowed = {"Unit.Description", "Unit.Documentation", "Unit.After", "Unit.StartLimitIntervalSec"}
+        assert dependencies - {"Unit.Wants"} <= allowed
+    for unit, other in (("sparkd.service", "rank"), ("sparkd-rank@.service", "sparkd.service")):
+        found = settings(package, unit)
+        assert other not in " ".join([*found["Unit.After"], *found.get("Unit.Wants", [])])
+
+
+def test_the_page_cache_goes_before_a_rank_starts_and_cannot_keep_it_from_starting(package: Package) -> None:
+    """Field report page-cache-counts: the one privileged step, bounded in time, on a Spark only."""
+    helper, rank = "sparkd-drop-caches@.service", settings(package, "sparkd-rank@.service")
+    instance = helper.replace("@", "@%i")
+    assert instance in rank["Unit.Wants"] and instance in rank["Unit.After"]
+    assert not {"Unit.Requires", "Unit.BindsTo", "Unit.Requisite"} & rank.keys()
+    found = settings(package, helper)
+    wanted = {"Unit.ConditionArchitecture": "arm64", "Unit.ConditionPathExists": "/sys/module/nvidia"}
+    wanted |= {"Service.Type": "oneshot", "Service.TimeoutStartSec": "20", "Service.CapabilityBoundingSet": ""}
+    assert {key: found[key] for key in wanted} == {key: [value] for key, value in wanted.items()}
 
 
 @pytest.mark.parametrize("unit", ["sparkd.service", "sparkd-rank@.service"])

@@ -315,8 +315,10 @@ class Cluster:
         for machine in self:
             await machine.kill()
 
-    async def ask(self, request: Request, of: str = NODES[0]) -> wire.Operation | Forwarded:
-        return await self[of].loop.request(request, f"operator on {of}")
+    async def ask(
+        self, request: Request, of: str = NODES[0], reason: str = "", *, force: bool = False
+    ) -> wire.Operation | Forwarded:
+        return await self[of].loop.request(request, f"operator on {of}", reason, force=force)
 
     async def up(self) -> None:
         await self.reach("down")
@@ -344,7 +346,9 @@ class Cluster:
     def _handler(machine: Machine) -> Any:
         async def answer(body: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
             try:
-                made = await machine.loop.conduct(cast(Request, body["request"]), str(body["by"]))
+                asked = wire.decode(wire.PeerRequest, body)
+                what = cast(Request, asked.request)
+                made = await machine.loop.conduct(what, asked.by, asked.reason, force=asked.force)
             except Refusal as refusal:
                 told = problem(refusal.code, refusal.sentence, refusal.findings)
                 return told.status_code, json.loads(told.body)

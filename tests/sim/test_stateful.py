@@ -3,7 +3,8 @@
 * At no time do ranks of two epochs run.
 * A rank starts only on a host whose intent wants it, at most once per host and epoch (the world itself refuses else).
 * The fabric is never changed under a running rank (the world itself refuses).
-* An epoch on a disk never falls, unless the disk was lost.
+* On a host that has adopted a hold nothing is started, stopped or repaired (the world itself refuses).
+* An epoch, and the revision within it, on a disk never falls, unless the disk was lost.
 * When faults end, the ring gets to what is wanted within a bound: ready, or held, or free.
 """
 
@@ -19,14 +20,14 @@ from tests.sim.world import World
 
 hosts = st.sampled_from(NODES)
 pairs = st.sampled_from([(a, b) for a in NODES for b in NODES if a != b])
-requests = st.sampled_from(["start", "start", "start", "stop", "clear"])
+requests = st.sampled_from(["start", "start", "start", "stop", "clear", "hold", "resume", "resume"])
 
 
 class Histories(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.world = World()
-        self.epochs = dict.fromkeys(NODES, 0)
+        self.orders = dict.fromkeys(NODES, (0, 0))
 
     @rule(host=hosts)
     def cycle(self, host: str) -> None:
@@ -80,7 +81,7 @@ class Histories(RuleBasedStateMachine):
     @rule(host=hosts)
     def lose_disk(self, host: str) -> None:
         self.world.lose_disk(host)
-        self.epochs[host] = 0
+        self.orders[host] = (0, 0)
 
     @rule(pair=pairs)
     def cut_link(self, pair: tuple[str, str]) -> None:
@@ -99,10 +100,10 @@ class Histories(RuleBasedStateMachine):
         assert len({epoch for _, epoch in self.world.alive_epochs()}) <= 1, sorted(self.world.alive_epochs())
 
     @invariant()
-    def epochs_grow(self) -> None:
+    def orders_grow(self) -> None:
         for name, host in self.world.hosts.items():
-            assert host.disk.intent.epoch >= self.epochs[name], f"{name} went back"
-            self.epochs[name] = host.disk.intent.epoch
+            assert host.disk.intent.order >= self.orders[name], f"{name} went back"
+            self.orders[name] = host.disk.intent.order
 
     def teardown(self) -> None:
         self.world.heal()
@@ -112,6 +113,9 @@ class Histories(RuleBasedStateMachine):
         world = self.world
         intents = [host.disk.intent for host in world.hosts.values()]
         if len(set(intents)) > 1:
+            return False
+        if intents[0].paused:
+            self.world.ask("resume")
             return False
         return world.free() if intents[0].want == "down" else world.ready()
 

@@ -18,6 +18,8 @@ from sparkd.core.model import Attempt, FabricMemory, HostFacts, Intent, NetworkF
 from sparkd.core.snapshot import Policy, Snapshot
 from tests.core.builders import CABLING, CLUSTER, NODES, NOW, applied, bare_network, hears
 
+Answer = intents.Accepted | intents.Refused
+
 
 @dataclass
 class Disk:
@@ -143,13 +145,14 @@ class World:
     def _execute(self, host: Host, action: Action) -> None:
         match action:
             case Adopt(intent):
-                assert intent.epoch > host.disk.intent.epoch, "an adopted epoch is above the one before"
+                assert intent.order > host.disk.intent.order, "what is adopted is above what was before"
                 host.disk.intent = intent
             case Remember(memory):
                 host.disk.memory = memory
             case Record(attempt):
                 host.disk.attempt = attempt
             case ApplyFabric(changes):
+                assert not host.disk.intent.paused, "nothing is repaired in maintenance"
                 assert not host.alive(), "the fabric is never changed under a running rank"
                 for change in changes:
                     host.network = applied(host.network, change)
@@ -157,6 +160,7 @@ class World:
                 host.disk.attempt = attempt
                 self._start_unit(host, attempt.epoch)
             case StopRank(epoch, _):
+                assert not host.disk.intent.paused, "nothing is stopped in maintenance"
                 if epoch in host.units:
                     self._stop_unit(host, epoch)
             case ForgetRank(epoch):
@@ -165,6 +169,7 @@ class World:
 
     def _start_unit(self, host: Host, epoch: int) -> None:
         assert host.disk.intent.want == "up" and not host.disk.intent.held, "a rank starts only when the ring is wanted"
+        assert not host.disk.intent.paused, "nothing is started in maintenance"
         assert host.disk.intent.epoch == epoch
         assert (host.name, epoch) not in self.started, "a host starts at most one rank per epoch"
         self.started.append((host.name, epoch))
@@ -248,11 +253,11 @@ class World:
 
     # Operators.
 
-    def ask(self, request: intents.Request) -> intents.Accepted | intents.Refused | None:
+    def ask(self, request: intents.Request, reason: str = "", *, force: bool = False) -> Answer | None:
         conductor = self.hosts[NODES[0]]
         if conductor.daemon is None:
             return None
-        answer = intents.accept(self.snapshot(conductor.name), request, "operator")
+        answer = intents.accept(self.snapshot(conductor.name), request, "operator", reason, force=force)
         if isinstance(answer, intents.Accepted) and answer.new:
             conductor.disk.intent = answer.intent
             self.publish(conductor)

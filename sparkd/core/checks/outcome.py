@@ -17,7 +17,8 @@ class Seen:
     """The facts of one node. Without `network` or `ranks_alive` what depends on them is unknown, not fine.
 
     `ranks_alive`: whether a rank of any epoch is alive on the node. `gids_before` are the GIDs of the last start, if
-    there was one. `adopt`: the operator's own network configuration is what sparkd goes by.
+    there was one. `adopt`: the operator's own network configuration is what sparkd goes by. `available`: KiB of memory,
+    where that was seen later than `hardware`.
     """
 
     node: str
@@ -26,6 +27,7 @@ class Seen:
     ranks_alive: bool | None = None
     gids_before: tuple[GidFact, ...] | None = None
     adopt: bool = False
+    available: int | None = None
 
 
 @dataclass(frozen=True)
