@@ -38,6 +38,7 @@ from sparkd.host.sysfs import SysfsRoce
 from sparkd.host.systemd import SystemdUnits
 from sparkd.peers.client import PeerClient
 from sparkd.peers.poller import Poller
+from sparkd.peers.reach import Reach
 from sparkd.peers.tls import Credentials, client_context, server_context
 from sparkd.ports import DoorError
 from sparkd.reconcile.events import EventLog
@@ -109,7 +110,7 @@ async def _run(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     notifier = SystemdNotifier()
     async with contextlib.AsyncExitStack() as stack:
-        loop, poller = _wire(settings, notifier, stack)
+        loop, poller, reach = _wire(settings, notifier, stack)
         hardware = Hardware([settings.engine.rendezvous_port, int(settings.engine.api.rpartition(":")[2])])
         stack.callback(hardware.close)
         listeners = await stack.enter_async_context(_listening(settings, loop))
@@ -118,7 +119,8 @@ async def _run(settings: Settings) -> None:
         await _warn_of_overlap(settings)
         async with asyncio.TaskGroup() as group:
             servers = [group.create_task(listener.serve()) for listener in listeners]
-            turning = [group.create_task(task) for task in (loop.run(), poller.run(), _examine(loop, hardware))]
+            running = (loop.run(), poller.run(), reach.run(), _examine(loop, hardware))
+            turning = [group.create_task(task) for task in running]
             await asyncio.gather(*(listener.bound() for listener in listeners))
             notifier.ready()
             await stop.wait()
@@ -138,7 +140,9 @@ async def _examine(loop: Loop, hardware: Hardware) -> None:
         await asyncio.sleep(_EXAMINATION)
 
 
-def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.AsyncExitStack) -> tuple[Loop, Poller]:
+def _wire(
+    settings: Settings, notifier: SystemdNotifier, stack: contextlib.AsyncExitStack
+) -> tuple[Loop, Poller, Reach]:
     clock = SystemClock()
     units, links = SystemdUnits(), NetlinkLinks()
     roce, host = SysfsRoce(), ProcHost()
@@ -164,7 +168,10 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
     )
     poller = _poller(settings)
     stack.callback(poller.close)
-    identity = Identity(f"{os.getpid()}-{os.urandom(4).hex()}", settings.engine.name, settings.engine.api)
+    reach = _reach(settings, poller)
+    stack.callback(reach.close)
+    instance = f"{os.getpid()}-{os.urandom(4).hex()}"
+    identity = Identity(instance, settings.engine.name, settings.engine.api, reach.port)
     site = Site(settings.node, settings.cluster, settings.policy, digests(settings), identity, settings.tick)
     loop = Loop(
         site,
@@ -175,6 +182,7 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
         clock=clock,
         notifier=notifier,
         events=events,
+        reach=reach,
     )
     units.subscribe(loop.wake)
     hello.subscribe(loop.wake)
@@ -186,7 +194,9 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
 
     links.subscribe(on_network)
     poller.subscribe(loop.wake)
-    return loop, poller
+    poller.subscribe(lambda _: reach.look())
+    reach.subscribe(loop.wake)
+    return loop, poller, reach
 
 
 def _poller(settings: Settings) -> Poller:
@@ -198,6 +208,20 @@ def _poller(settings: Settings) -> Poller:
 
     names = tuple(node.name for node in cluster.nodes if node.name != settings.node)
     return Poller(names, client, settings.tick)
+
+
+def _reach(settings: Settings, poller: Poller) -> Reach:
+    mine = str(settings.cluster.node(settings.node).address)
+    peers = {node.name: str(node.address) for node in settings.cluster.nodes if node.name != settings.node}
+
+    def ports() -> dict[str, int]:
+        return {view.name: view.report.probe_port for view in poller.views() if view.report is not None}
+
+    try:
+        sock = tcp_socket(mine, 0)
+    except OSError as error:
+        raise OSError(f"cannot listen on {mine}, at any port: {error.strerror or error}") from None
+    return Reach(sock, peers, ports)
 
 
 def _environment(settings: Settings, state: State, gids: SysfsGids) -> Environment:

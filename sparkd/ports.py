@@ -22,9 +22,10 @@ from sparkd.core.model import (
     Report,
     RoceFact,
 )
+from sparkd.core.reach import ReachFact
 
 Wake = Callable[[str], None]
-"""Called with a source's name ("units", "network", "hello", "peers") from the event loop when it has news."""
+"""Called with a source's name ("units", "network", "hello", "peers", "reach") from the event loop when it has news."""
 
 
 class DoorError(Exception):
@@ -119,6 +120,18 @@ class Peers(Protocol):
         """Hand an operator's request to a peer; returns HTTP status and JSON body."""
 
     def subscribe(self, wake: Wake) -> None: ...
+
+
+class Reach(Protocol):
+    """Tries of the peers' TCP ports, and a port of this host's for theirs."""
+
+    @property
+    def port(self) -> int: ...
+
+    def facts(self) -> tuple[ReachFact, ...]: ...
+
+    async def afresh(self) -> None:
+        """Try again what was not open; returns once that has been tried."""
 
 
 class Clock(Protocol):

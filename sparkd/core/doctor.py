@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sparkd.core import checks
+from sparkd.core import checks, reach
 from sparkd.core.checks import CheckResult, Seen
 from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import CheckOutcome, Unknown
@@ -20,7 +20,8 @@ def examine(s: Snapshot) -> tuple[CheckResult, ...]:
         return ()
     network = None if isinstance(s.network, Unknown) else s.network
     alive = None if isinstance(s.units, Unknown) else any(unit.alive for unit in s.units)
-    return checks.run(Seen(s.node, s.hardware, network, alive, adopt=s.policy.adopt))
+    peers = reach.peer_ports(s)
+    return checks.run(Seen(s.node, s.hardware, network, alive, adopt=s.policy.adopt, reach=peers))
 
 
 def compare(s: Snapshot) -> tuple[CheckResult, ...]:

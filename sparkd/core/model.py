@@ -169,7 +169,8 @@ class Report:
     """What a daemon tells its peers about its own host, and only about that.
 
     `instance` is new with each daemon process and `sequence` grows within it, so that a late push never replaces newer
-    news. A None stands for "this host cannot tell", with the reason in `unknown`.
+    news. A None stands for "this host cannot tell", with the reason in `unknown`. `probe_port`: the TCP port that peers
+    try (sparkd.core.reach), 0 for none.
     """
 
     node: str
@@ -190,6 +191,7 @@ class Report:
     digests: dict[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     memory_available_kib: int = 0
+    probe_port: int = 0
 
 
 @dataclass(frozen=True)

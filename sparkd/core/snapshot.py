@@ -22,6 +22,7 @@ from sparkd.core.model import (
     RoceFact,
     Unknown,
 )
+from sparkd.core.reach import ReachFact
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class Snapshot:
     """The facts of one cycle. `now` is Unix seconds; a source that failed is Unknown(why), never an empty value.
 
     `ages`: seconds, by this daemon's monotonic clock, since it first saw that a node's attempt is over. The hosts' own
-    clocks need not agree, and may be set.
+    clocks need not agree, and may be set. `reach`: of each peer's port that has been tried, what that came to.
     """
 
     now: float
@@ -63,6 +64,7 @@ class Snapshot:
     peers: tuple[PeerView, ...] = ()
     digests: dict[str, str] = field(default_factory=dict)
     ages: dict[str, float] = field(default_factory=dict)
+    reach: tuple[ReachFact, ...] = ()
 
     @property
     def description(self) -> str:

@@ -16,8 +16,9 @@ from sparkd.core.cabling import plan_of
 from sparkd.core.decide import Decision, decide
 from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import Finding, PeerView, Report, Unknown
+from sparkd.core.reach import ReachFact
 from sparkd.core.snapshot import Policy, Snapshot
-from sparkd.ports import Clock, DoorError, Notifier, Peers
+from sparkd.ports import Clock, DoorError, Notifier, Peers, Reach
 from sparkd.reconcile import status
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Executor, State
@@ -70,6 +71,7 @@ class Loop:
         clock: Clock,
         notifier: Notifier,
         events: EventLog,
+        reach: Reach | None = None,
     ) -> None:
         self.site = site
         self.state = state
@@ -79,6 +81,7 @@ class Loop:
         self._peers = peers
         self._clock = clock
         self._notifier = notifier
+        self._reach = reach
         self._news = asyncio.Event()
         self._turn = asyncio.Lock()
         self._last: tuple[Snapshot, Decision] | None = None
@@ -152,6 +155,9 @@ class Loop:
         self.events.worked()
         return bool(decision.actions)
 
+    def _reached(self) -> tuple[ReachFact, ...]:
+        return self._reach.facts() if self._reach is not None else ()
+
     def _ages(self, views: tuple[PeerView, ...]) -> dict[str, float]:
         """How long ago, by this clock, each attempt of the current epoch was first seen to be over."""
         reported = {view.name: view.report.attempt for view in views if view.report is not None}
@@ -182,6 +188,7 @@ class Loop:
             peers=views,
             digests=self.site.digests,
             ages=self._ages(views),
+            reach=self._reached(),
         )
 
     def _publish(self, snapshot: Snapshot, decision: Decision) -> None:
@@ -307,6 +314,7 @@ class Loop:
         # no unit among them yet, and would look as if its rank had left.
         snapshot, _ = self._last
         snapshot = replace(snapshot, now=self._clock.now(), peers=self._peers.views(), intent=self.state.intent)
+        snapshot = replace(snapshot, reach=self._reached())
         fresh = replace(decide(snapshot), intent=self.state.intent, attempt=self.state.attempt)
         return snapshot, self._told(fresh)
 

@@ -125,7 +125,7 @@ class Tree:
     def seen(self, *, rank_pid: int = 0, ranks_alive: bool | None = False, adopt: bool = False) -> checks.Seen:
         addresses = tuple(AddressFact(device, f"{address}/24") for device, address in ADDRESSES.items())
         return checks.Seen(
-            NODE, self.facts(rank_pid, ADDRESSES), NetworkFacts(addresses=addresses), ranks_alive, adopt=adopt
+            NODE, self.facts(rank_pid, ADDRESSES), NetworkFacts(addresses=addresses), ranks_alive, adopt=adopt, reach=()
         )
 
     def check(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from sparkd.core.checks import gids, kernel, memory, network_owners, pci, rank, skew, supervisors
+from sparkd.core.checks import firewall, gids, kernel, memory, network_owners, pci, rank, skew, supervisors
 from sparkd.core.checks.outcome import Outcome, Seen, Verdict
 from sparkd.core.model import Finding, Severity
 
@@ -57,6 +57,7 @@ CHECKS = (
     Check("memlock-low", "ranks may lock all memory", "refuse", rank.check_memlock),
     Check("nccl-conf-residue", "no nccl.conf sets what freezes NCCL", "warn", rank.check_nccl_conf),
     Check("second-supervisor", "nobody else runs an engine or holds the ring's ports", "refuse", supervisors.check),
+    Check("firewall-blocks", "every TCP port of every peer can be reached", "refuse", firewall.check),
 )
 
 COMPARISONS = (

@@ -8,6 +8,7 @@ from typing import Literal
 
 from sparkd.core.hardware import GidFact, HardwareFacts
 from sparkd.core.model import Finding, NetworkFacts
+from sparkd.core.reach import PeerPort
 
 Verdict = Literal["pass", "fail", "unknown", "not-applicable"]
 
@@ -17,7 +18,8 @@ class Seen:
     """The facts of one node. Without `network` or `ranks_alive` what depends on them is unknown, not fine.
 
     `ranks_alive`: whether a rank of any epoch is alive on the node. `gids_before` are the GIDs of the last start, if
-    there was one. `adopt`: the operator's own network configuration is what sparkd goes by.
+    there was one. `adopt`: the operator's own network configuration is what sparkd goes by. `reach`: the port of each
+    peer.
     """
 
     node: str
@@ -26,6 +28,7 @@ class Seen:
     ranks_alive: bool | None = None
     gids_before: tuple[GidFact, ...] | None = None
     adopt: bool = False
+    reach: tuple[PeerPort, ...] | None = None
 
 
 @dataclass(frozen=True)
