@@ -14,7 +14,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
-from ring_mesh import Plan, engine_environment, rank_environment
+from ring_mesh import engine_environment, rank_environment
 from sparkd import __version__, wire
 from sparkd.api.app import operator_app
 from sparkd.api.guard import BodyLimit, TokenGuard
@@ -144,18 +144,20 @@ def _wire(
     settings: Settings, notifier: SystemdNotifier, stack: contextlib.AsyncExitStack
 ) -> tuple[Loop, Poller, Reach]:
     clock = SystemClock()
-    units, links = SystemdUnits(), NetlinkLinks()
-    roce, host = SysfsRoce(), ProcHost()
-    store, files = FileStore(settings.paths.state), RunFiles(settings.paths.run)
+    store = FileStore(settings.paths.state)
+    stack.callback(store.close)
+    state = State(store.load_intent(), store.load_attempt(), store.load_memory())
+    units, links, files = SystemdUnits(), NetlinkLinks(), RunFiles(settings.paths.run)
+    roce, host = SysfsRoce(gids=lambda: _watched_gids(state)), ProcHost()
     cluster = settings.cluster.name
     hello = MulticastHellos(cluster, settings.node, node_id(settings.paths.state), settings.cluster_key)
     gids = SysfsGids()
-    for door in (units, links, roce, host, store, files, hello, gids):
+    for door in (units, links, roce, host, files, hello, gids):
         stack.callback(door.close)
     events = EventLog(settings.node, clock)
-    state = State(store.load_intent(), store.load_attempt(), store.load_memory())
     for note in store.notes:
         events.error(note)
+    start_gids = _StartGids(settings, state, gids)
     executor = Executor(
         state,
         units=units,
@@ -164,7 +166,8 @@ def _wire(
         files=files,
         clock=clock,
         events=events,
-        environment=_environment(settings, state, gids),
+        environment=_environment(settings, state, start_gids),
+        gids=start_gids.look,
     )
     poller = _poller(settings)
     stack.callback(poller.close)
@@ -199,6 +202,10 @@ def _wire(
     return loop, poller, reach
 
 
+def _watched_gids(state: State) -> Mapping[str, str]:
+    return state.attempt.gids if state.attempt is not None and not state.attempt.over else {}
+
+
 def _poller(settings: Settings) -> Poller:
     context = client_context(Credentials.below(settings.paths.tls))
     cluster, port = settings.cluster, settings.listen.peer_port
@@ -224,7 +231,7 @@ def _reach(settings: Settings, poller: Poller) -> Reach:
     return Reach(sock, peers, ports)
 
 
-def _environment(settings: Settings, state: State, gids: SysfsGids) -> Environment:
+def _environment(settings: Settings, state: State, gids: _StartGids) -> Environment:
     async def environment(epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
         the_plan = plan_of(settings.cluster, state.intent.cables, state.intent.addresses)
         # Each epoch has a key of its own: a rank of another epoch cannot join, whatever it believes.
@@ -238,25 +245,35 @@ def _environment(settings: Settings, state: State, gids: SysfsGids) -> Environme
             rendezvous_port=settings.engine.rendezvous_port,
             api=settings.engine.api,
         )
-        indices = await _gid_indices(the_plan, settings.node, hcas, gids)
-        return own | engine_environment(the_plan, settings.node, hcas=hcas, gid_indices=indices)
+        return own | engine_environment(the_plan, settings.node, hcas=hcas, gid_indices=gids.indices)
 
     return environment
 
 
-async def _gid_indices(the_plan: Plan, node: str, hcas: tuple[str, ...], gids: SysfsGids) -> list[int]:
-    """The index of each device's GID, looked up anew for each start, because it moves. Raises DoorError."""
-    if not hcas:
-        return []
-    found = {gid.hca: gid for gid in await gids.observe({e.device: str(e.address.ip) for e in the_plan.ends_of(node)})}
-    indices = []
-    for hca in hcas:
-        gid = found.get(hca, GidFact(hca))
-        if gid.index is None:
-            finding = gid_missing(node, gid)
-            raise DoorError(f"{finding.id}: {finding.observed}; expected {finding.expected}")
-        indices.append(gid.index)
-    return indices
+class _StartGids:
+    """The GIDs of this host's RDMA devices, looked up for a start. `indices` are those of the last look."""
+
+    def __init__(self, settings: Settings, state: State, gids: SysfsGids) -> None:
+        self._settings, self._state, self._gids = settings, state, gids
+        self.indices: list[int] = []
+
+    async def look(self, hcas: tuple[str, ...]) -> Mapping[str, str]:
+        """Index and address for each of `hcas`. Raises DoorError if one has none."""
+        self.indices = []
+        if not hcas:
+            return {}
+        node, intent = self._settings.node, self._state.intent
+        ends = plan_of(self._settings.cluster, intent.cables, intent.addresses).ends_of(node)
+        found = {gid.hca: gid for gid in await self._gids.observe({e.device: str(e.address.ip) for e in ends})}
+        marks = {}
+        for hca in hcas:
+            gid = found.get(hca, GidFact(hca))
+            if gid.index is None:
+                finding = gid_missing(node, gid)
+                raise DoorError(f"{finding.id}: {finding.observed}; expected {finding.expected}")
+            self.indices.append(gid.index)
+            marks[hca] = f"{gid.index} {gid.address}"
+        return marks
 
 
 def digests(settings: Settings) -> dict[str, str]:

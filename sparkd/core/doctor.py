@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from sparkd.core import checks, reach
 from sparkd.core.checks import CheckResult, Seen
-from sparkd.core.hardware import HardwareFacts
-from sparkd.core.model import CheckOutcome, Unknown
+from sparkd.core.hardware import GidFact, HardwareFacts
+from sparkd.core.model import Attempt, CheckOutcome, Unknown
 
 if TYPE_CHECKING:
     from sparkd.core.snapshot import Snapshot
@@ -20,8 +20,24 @@ def examine(s: Snapshot) -> tuple[CheckResult, ...]:
         return ()
     network = None if isinstance(s.network, Unknown) else s.network
     alive = None if isinstance(s.units, Unknown) else any(unit.alive for unit in s.units)
-    peers = reach.peer_ports(s)
-    return checks.run(Seen(s.node, s.hardware, network, alive, adopt=s.policy.adopt, reach=peers))
+    return checks.run(
+        Seen(
+            s.node,
+            s.hardware,
+            network,
+            alive,
+            _gids_before(s.attempt),
+            adopt=s.policy.adopt,
+            reach=reach.peer_ports(s),
+        )
+    )
+
+
+def _gids_before(began: Attempt | None) -> tuple[GidFact, ...] | None:
+    if began is None or not began.gids:
+        return None
+    marks = ((hca, *mark.split()) for hca, mark in began.gids.items())
+    return tuple(GidFact(hca, index=int(index), address=address) for hca, index, address in marks)
 
 
 def compare(s: Snapshot) -> tuple[CheckResult, ...]:

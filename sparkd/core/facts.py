@@ -98,11 +98,16 @@ class NetworkFacts:
 
 @dataclass(frozen=True)
 class RoceFact:
-    """One RDMA device of /sys/class/infiniband. `state` is port 1's, e.g. "ACTIVE"."""
+    """One RDMA device of /sys/class/infiniband. `state` is port 1's, e.g. "ACTIVE".
+
+    `gid`: where the address that a rank was started with is in its GID table, as in Attempt.gids; empty when it is
+    nowhere, None when nobody has looked or the table did not tell.
+    """
 
     hca: str
     state: str = ""
     netdev: str = ""
+    gid: str | None = None
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,8 @@ class Attempt:
     `stopped`: sparkd itself stopped it, so its end is no death. `incident`: what befell this host's fabric while the
     group had formed; it ends the epoch like a death. `flaps` are the ports' carrier counters at the start,
     `foreign` the addresses of others on them ("DEVICE ADDRESS"),
-    and `cluster` is the description of the cluster that it was started with.
+    and `cluster` is the description of the cluster that it was started with. `gids`: index and address of the GID that
+    each RDMA device was started with, e.g. "3 10.77.0.1".
     """
 
     epoch: int
@@ -120,6 +121,7 @@ class Attempt:
     flaps: dict[str, int] = field(default_factory=dict)
     foreign: tuple[str, ...] = ()
     cluster: str = ""
+    gids: dict[str, str] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:

@@ -207,6 +207,7 @@ class Spark(Tree):
             self.gid(hca, 2 * slot + 1, gid, "RoCE v2", netdev)
         for slot in range(4 if address else 2, 12):
             self.empty_gid(hca, slot)
+        self.put(f"sys/class/infiniband/{hca}/ports/1/state", "4: ACTIVE\n")
 
 
 def running_as_root() -> bool:

@@ -45,7 +45,7 @@ CHECKS = (
     Check("cx7-functions-missing", "all four ConnectX-7 functions are on the bus", "refuse", pci.check_functions),
     Check("pcie-narrow", "each ConnectX-7 function has 32 GT/s x4", "warn", pci.check_speed),
     Check("gid-missing", "each RDMA device has a RoCE v2 GID of its IPv4 address", "refuse", gids.check_missing),
-    Check("gid-moved", "GIDs are where they were at the last start", "repair", gids.check_moved),
+    Check("gid-moved", "GIDs are where they were at the last start", "warn", gids.check_moved),
     Check("dhcp-on-fabric", "nothing asks for DHCP on a fabric port", "warn", network_owners.check_dhcp),
     Check("profile-on-fabric", "nothing else configures a fabric port", "warn", network_owners.check_profiles),
     Check("kho-kernel", "the kernel keeps no memory back that RDMA cannot register", "refuse", kernel.check_kho),
