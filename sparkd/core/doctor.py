@@ -29,6 +29,8 @@ def examine(s: Snapshot) -> tuple[CheckResult, ...]:
             _gids_before(s.attempt),
             adopt=s.policy.adopt,
             reach=reach.peer_ports(s),
+            hcas=tuple(end.hca for end in s.plan.ends_of(s.node)),
+            pci_before=None if s.attempt is None else s.attempt.pci,
         )
     )
 
@@ -56,4 +58,4 @@ def shared(facts: HardwareFacts | None) -> HardwareFacts | None:
     """The part that is compared between hosts, so that reports stay small."""
     if facts is None:
         return None
-    return replace(facts, memory=None, gids=None, owners=None, rank=None, supervisors=None)
+    return replace(facts, memory=None, gids=None, owners=None, rank=None, supervisors=None, rails=None)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ring_mesh import Plan
 from sparkd.core import links
+from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import Attempt, NetworkFacts, RoceFact, Unknown
 
 if TYPE_CHECKING:
@@ -65,6 +66,14 @@ def gid_incident(roce: Sequence[RoceFact], began: Attempt) -> str:
             moved = fact.gid.partition(" ")[0]
             return f"gid-moved: the GID of {address} is at index {moved} of {hca}'s table, not {index} as at the start"
     return ""
+
+
+def function_lost(seen: HardwareFacts | None, began: Attempt) -> str:
+    """A PCI function that was there at the start and is not now, as "id: sentence"; its network device may linger."""
+    if seen is None or seen.pci is None:
+        return ""
+    gone = began.pci.keys() - {function.address for function in seen.pci.functions}
+    return f"cx7-functions-missing: {', '.join(sorted(gone))} no longer on the PCI bus" if gone else ""
 
 
 def peer_lost(s: Snapshot) -> str:

@@ -105,7 +105,8 @@ class Attempt:
     group had formed; it ends the epoch like a death. `flaps` are the ports' carrier counters at the start,
     `foreign` the addresses of others on them ("DEVICE ADDRESS"),
     and `cluster` is the description of the cluster that it was started with. `gids`: index and address of the GID that
-    each RDMA device was started with, e.g. "3 10.77.0.1".
+    each RDMA device was started with, e.g. "3 10.77.0.1". `pci`: the ConnectX-7 functions at the start, by address, as
+    in sparkd.core.checks.pci.mark.
     """
 
     epoch: int
@@ -122,6 +123,7 @@ class Attempt:
     foreign: tuple[str, ...] = ()
     cluster: str = ""
     gids: dict[str, str] = field(default_factory=dict)
+    pci: dict[str, str] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:

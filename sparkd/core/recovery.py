@@ -51,7 +51,8 @@ def follow(s: Snapshot) -> Attempt | None:
             same = a.cluster == s.description
             seen_here = guard.incident(s.plan, s.node, s.network, a) if same else ""
             rdma = "" if isinstance(s.roce, Unknown) else guard.gid_incident(s.roce, a)
-            followed = replace(followed, incident=seen_here or rdma or guard.peer_lost(s))
+            lost = guard.function_lost(s.hardware, a) or guard.peer_lost(s)
+            followed = replace(followed, incident=seen_here or rdma or lost)
         return followed if followed != a else None
     signature, sentence = _post_mortem(a, unit, s.host)
     return replace(a, ended_at=s.now, signature=signature, sentence=a.incident or a.stopped or sentence)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sparkd.core.hardware import HardwareFacts
+from sparkd.host.counters import RailCounters
 from sparkd.host.gids import SysfsGids
 from sparkd.host.kernel import KernelFiles
 from sparkd.host.meminfo import MemoryFiles
@@ -29,12 +30,16 @@ class Hardware:
         self._owners = NetworkOwners(root, deadline)
         self._rank = RankHost(root, deadline)
         self._supervisors = Supervisors(ports, root, deadline)
+        self._rails = RailCounters(root, deadline)
 
-    async def observe(self, rank_pid: int = 0, addresses: Mapping[str, str] | None = None) -> HardwareFacts:
+    async def observe(
+        self, rank_pid: int = 0, addresses: Mapping[str, str] | None = None, serving: int = 0
+    ) -> HardwareFacts:
         """Never raises DoorError: a source that does not answer is None in the facts, with its sentence.
 
         `rank_pid`: main process of this host's running rank, 0 without one. `addresses`: the planned address by fabric
-        device, without prefix length, so that the GID is found that belongs to it.
+        device, without prefix length, so that the GID is found that belongs to it. `serving`: the epoch that serves
+        here, 0 while none does.
         """
         unknown: dict[str, str] = {}
 
@@ -55,6 +60,7 @@ class Hardware:
             "owners": self._owners.observe(),
             "rank": self._rank.observe(rank_pid),
             "supervisors": self._supervisors.observe(),
+            "rails": self._rails.observe(serving),
         }
         answers = await asyncio.gather(*(ask(source, answer) for source, answer in sources.items()))
         return HardwareFacts(**dict(zip(sources, answers, strict=True)), unknown=unknown)
@@ -68,5 +74,6 @@ class Hardware:
             self._owners,
             self._rank,
             self._supervisors,
+            self._rails,
         ):
             door.close()

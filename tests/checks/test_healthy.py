@@ -11,7 +11,7 @@ from sparkd.core import checks
 from sparkd.core.hardware import HardwareFacts
 from tests.checks.spark import Spark, Tree
 
-ALONE = ("gid-moved", "firewall-blocks")  # a node without a past and without peers
+ALONE = ("gid-moved", "firewall-blocks", "pcie-changed", "rail-idle")  # a node without a past and without peers
 
 
 def verdicts(results: tuple[checks.CheckResult, ...]) -> dict[str, str]:
@@ -101,7 +101,8 @@ def test_without_facts_nothing_is_fine() -> None:
         ("owners", {"dhcp-on-fabric", "profile-on-fabric"}),
         ("rank", {"memlock-low", "nccl-conf-residue"}),
         ("supervisors", {"second-supervisor"}),
-        ("pci", {"cx7-functions-missing", "pcie-narrow"}),
+        ("pci", {"cx7-functions-missing", "pcie-narrow", "pcie-changed"}),
+        ("rails", {"rail-idle"}),
     ],
 )
 def test_one_source_that_does_not_answer_makes_its_checks_unknown_and_no_others(

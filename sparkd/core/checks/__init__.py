@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from sparkd.core.checks import firewall, gids, kernel, memory, network_owners, pci, rank, skew, supervisors
+from sparkd.core.checks import firewall, gids, kernel, memory, network_owners, pci, rank, skew, supervisors, traffic
 from sparkd.core.checks.outcome import Outcome, Seen, Verdict
 from sparkd.core.model import Finding, Severity
 
@@ -58,6 +58,8 @@ CHECKS = (
     Check("nccl-conf-residue", "no nccl.conf sets what freezes NCCL", "warn", rank.check_nccl_conf),
     Check("second-supervisor", "nobody else runs an engine or holds the ring's ports", "refuse", supervisors.check),
     Check("firewall-blocks", "every TCP port of every peer can be reached", "refuse", firewall.check),
+    Check("pcie-changed", "link and firmware of the functions are those of the start", "warn", pci.check_changed),
+    Check("rail-idle", "every rail of a serving ring carries traffic", "warn", traffic.check),
 )
 
 COMPARISONS = (

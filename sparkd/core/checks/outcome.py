@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -19,7 +19,7 @@ class Seen:
 
     `ranks_alive`: whether a rank of any epoch is alive on the node. `gids_before` are the GIDs of the last start, if
     there was one. `adopt`: the operator's own network configuration is what sparkd goes by. `reach`: the port of each
-    peer.
+    peer. `hcas`: the RDMA devices of the plan. `pci_before`: the functions at the last start, as in Attempt.pci.
     """
 
     node: str
@@ -29,6 +29,8 @@ class Seen:
     gids_before: tuple[GidFact, ...] | None = None
     adopt: bool = False
     reach: tuple[PeerPort, ...] | None = None
+    hcas: tuple[str, ...] = ()
+    pci_before: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
