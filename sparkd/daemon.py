@@ -42,6 +42,7 @@ from sparkd.peers.reach import Reach
 from sparkd.peers.tls import Credentials, client_context, server_context
 from sparkd.ports import DoorError
 from sparkd.reconcile.events import EventLog
+from sparkd.reconcile.examiner import Examiner
 from sparkd.reconcile.executor import Environment, Executor, State
 from sparkd.reconcile.loop import Loop, Site
 from sparkd.reconcile.observer import Observer
@@ -51,7 +52,6 @@ from sparkd.reconcile.status import Identity
 EX_CONFIG = 78
 _SOCKET_MODE = 0o660
 _PER_PEER = 16  # connections; a peer keeps two
-_EXAMINATION = 60.0  # seconds
 _log = logging.getLogger("sparkd")
 
 
@@ -113,13 +113,15 @@ async def _run(settings: Settings) -> None:
         loop, poller, reach = _wire(settings, notifier, stack)
         hardware = Hardware([settings.engine.rendezvous_port, int(settings.engine.api.rpartition(":")[2])])
         stack.callback(hardware.close)
+        examiner = Examiner(loop, hardware, reach)
+        loop.before_start(examiner.afresh)
         listeners = await stack.enter_async_context(_listening(settings, loop))
         # Peers and operators that connect meanwhile wait in the sockets' backlogs.
         await loop.cycle()
         await _warn_of_overlap(settings)
         async with asyncio.TaskGroup() as group:
             servers = [group.create_task(listener.serve()) for listener in listeners]
-            running = (loop.run(), poller.run(), reach.run(), _examine(loop, hardware))
+            running = (loop.run(), poller.run(), reach.run(), examiner.run())
             turning = [group.create_task(task) for task in running]
             await asyncio.gather(*(listener.bound() for listener in listeners))
             notifier.ready()
@@ -131,13 +133,6 @@ async def _run(settings: Settings) -> None:
             for listener in listeners:
                 listener.stop()
             await asyncio.wait(servers)
-
-
-async def _examine(loop: Loop, hardware: Hardware) -> None:
-    """Look at the host itself, which changes seldom and takes long to look at, beside the loop."""
-    while True:
-        loop.examined(await hardware.observe())
-        await asyncio.sleep(_EXAMINATION)
 
 
 def _wire(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from sparkd.core.actions import FabricChange
+from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import (
     Attempt,
     FabricMemory,
@@ -132,6 +133,17 @@ class Reach(Protocol):
 
     async def afresh(self) -> None:
         """Try again what was not open; returns once that has been tried."""
+
+
+class HardwareDoor(Protocol):
+    """The host's own files: PCI, kernel, memory, RDMA, other owners of the network and of the ring's ports."""
+
+    async def observe(
+        self, rank_pid: int = 0, addresses: Mapping[str, str] | None = None, serving: int = 0
+    ) -> HardwareFacts: ...
+
+    async def supervisors(self, known: HardwareFacts) -> HardwareFacts:
+        """`known`, with a fresh look at who holds the ring's ports or runs an engine."""
 
 
 class Clock(Protocol):

@@ -183,7 +183,10 @@ class DoctorStatus:
 
 @dataclass(frozen=True)
 class PeerRequest:
-    """An operator's request, handed to the conductor. `request`: start, stop or clear; `by`: who asked, and where."""
+    """An operator's request, handed to the conductor; or the conductor's to a peer, to examine its host before a start.
+
+    `request`: start, stop, clear or examine; `by`: who asked, and where.
+    """
 
     request: str
     by: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,17 +42,6 @@ class Hardware:
         device, without prefix length, so that the GID is found that belongs to it. `serving`: the epoch that serves
         here, 0 while none does.
         """
-        unknown: dict[str, str] = {}
-
-        async def ask(source: str, answer: Awaitable[Any]) -> Any:
-            try:
-                return await answer
-            except DoorError as error:
-                unknown[source] = str(error)
-            except ValueError as error:
-                unknown[source] = f"{source}: not understood: {error}"
-            return None
-
         sources: dict[str, Awaitable[Any]] = {
             "kernel": self._kernel.observe(),
             "pci": self._pci.observe(),
@@ -62,8 +52,11 @@ class Hardware:
             "supervisors": self._supervisors.observe(),
             "rails": self._rails.observe(serving),
         }
-        answers = await asyncio.gather(*(ask(source, answer) for source, answer in sources.items()))
-        return HardwareFacts(**dict(zip(sources, answers, strict=True)), unknown=unknown)
+        return await _asked(HardwareFacts(), sources)
+
+    async def supervisors(self, known: HardwareFacts) -> HardwareFacts:
+        """`known`, with a fresh look at who holds the ring's ports or runs an engine. Never raises DoorError."""
+        return await _asked(known, {"supervisors": self._supervisors.observe()})
 
     def close(self) -> None:
         for door in (
@@ -77,3 +70,19 @@ class Hardware:
             self._rails,
         ):
             door.close()
+
+
+async def _asked(known: HardwareFacts, sources: Mapping[str, Awaitable[Any]]) -> HardwareFacts:
+    unknown = {name: why for name, why in known.unknown.items() if name not in sources}
+
+    async def ask(source: str, answer: Awaitable[Any]) -> Any:
+        try:
+            return await answer
+        except DoorError as error:
+            unknown[source] = str(error)
+        except ValueError as error:
+            unknown[source] = f"{source}: not understood: {error}"
+        return None
+
+    answers = await asyncio.gather(*(ask(source, answer) for source, answer in sources.items()))
+    return replace(known, **dict(zip(sources, answers, strict=True)), unknown=unknown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +27,9 @@ from sparkd.reconcile.observer import Observer
 # A cycle that acted is followed by another at once, so that the next step needs no tick. This many in a row are
 # enough for a whole start; more would mean that actions have no effect.
 _CHAIN = 8
+# Seconds that a start waits for the hosts to look at themselves.
+_EXAMINATION = 5.0
+_OK = 200
 
 
 class Refusal(Exception):
@@ -82,6 +85,7 @@ class Loop:
         self._clock = clock
         self._notifier = notifier
         self._reach = reach
+        self._examine: Callable[[], Awaitable[None]] = _nothing
         self._news = asyncio.Event()
         self._turn = asyncio.Lock()
         self._last: tuple[Snapshot, Decision] | None = None
@@ -230,6 +234,8 @@ class Loop:
         if not self._snapshot().conductor:
             name = self.site.cluster.conductor.name
             raise Refusal("not-conductor", f"{self.site.node} is not the conductor, {name} is")
+        if request == "start" and self.state.intent.want == "down":
+            await self._examine_all()
         async with self._turn:
             await self._observer.refresh()
             snapshot = self._snapshot()
@@ -251,6 +257,31 @@ class Loop:
         epoch = answer.intent.epoch
         summary = self._now()[1].summary if answer.new else f"already so since epoch {epoch}: {self._now()[1].summary}"
         return wire.Operation(f"/v1/operations/{epoch}", epoch, answer.intent.want, summary)
+
+    def before_start(self, examine: Callable[[], Awaitable[None]]) -> None:
+        """`examine` looks at this host anew, in bounded time, whenever a start is asked for."""
+        self._examine = examine
+
+    async def examine(self) -> Report:
+        """This host's report after a fresh look at it."""
+        await self._examine()
+        await self.cycle()
+        return self.report()
+
+    async def _examine_all(self) -> None:
+        """Have every host that answers look at itself, side by side; what one does not tell in time is as it last told.
+        Silence has its own finding."""
+        names = [view.name for view in self._peers.views() if view.report is not None and not view.error]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_EXAMINATION):
+                await asyncio.gather(self._examine(), *(self._examine_peer(name) for name in names))
+
+    async def _examine_peer(self, name: str) -> None:
+        with contextlib.suppress(DoorError, wire.WireError):
+            code, body = await self._peers.request(name, {"request": "examine", "by": self.site.node})
+            report = wire.decode(Report, body) if code == _OK else None
+            if report is not None and report.node == name:
+                self._peers.receive(report)
 
     async def release(self, released: bool, by: str) -> None:
         """Take the fabric ports of this host from sparkd, or give them back. Raises Refusal."""
@@ -303,6 +334,14 @@ class Loop:
             self.hardware = facts
             self.wake("hardware")
 
+    def seen(self) -> Snapshot | None:
+        """What the last cycle saw; None before the first."""
+        return self._last[0] if self._last is not None else None
+
+    def refusals(self) -> bool:
+        """Whether anything of this host is against a start."""
+        return self._last is not None and any(f.severity == "refuse" for f in self._last[1].findings)
+
     def operation(self, epoch: int) -> wire.OperationStatus | None:
         return status.operation(epoch, *self._now())
 
@@ -317,6 +356,10 @@ class Loop:
         snapshot = replace(snapshot, reach=self._reached())
         fresh = replace(decide(snapshot), intent=self.state.intent, attempt=self.state.attempt)
         return snapshot, self._told(fresh)
+
+
+async def _nothing() -> None:
+    """Of a loop beside which nobody examines the host."""
 
 
 def _news(report: Report) -> Report:

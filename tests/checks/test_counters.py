@@ -62,7 +62,7 @@ class Meter:
         self.door = RailCounters(spark.root, clock=lambda: self.now)
 
     def at(self, now: float, words: int, serving: int = 7) -> tuple[RailFact, ...]:
-        self.now = now
+        self.now = now + 300
         self.spark.put(f"sys/class/infiniband/{HCAS[0]}/ports/1/counters/port_xmit_data", f"{words}\n")
         return asyncio.run(self.door.observe(serving))
 
@@ -73,7 +73,8 @@ def meter(tmp_path: Path) -> Meter:
 
 
 def test_counts_are_over_whole_windows_of_one_epoch_that_serves(meter: Meter) -> None:
-    assert meter.at(0, 10**6, serving=0) == ()
+    for before in (70, 140, 210):
+        assert meter.at(before - 300, 10**6 + before, serving=0) == ()
     assert meter.at(100, 10**9) == ()  # it has only just begun to serve
     assert meter.at(130, 10**9 + 5) == ()
     assert meter.at(160, 10**9 + 50) == (RailFact(HCAS[0], 200, 60.0),)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from tests.lab.control import Lab
@@ -42,6 +44,30 @@ def test_firewall_blocks_is_refused_with_both_nodes_and_over_when_the_firewall_i
     assert "on spark2: ufw allow from 192.168.77.3" in found[1]["fix"]
     down.lab.firewall("spark2", on=False)
     down.settled()
+    down.start()
+
+
+LISTEN = (
+    "import socket, time; s = socket.create_server(('127.0.0.1', 8888)); print('there', flush=True); time.sleep(60)"
+)
+
+
+@pytest.mark.parametrize("node", ["spark1", "spark2"])
+def test_second_supervisor_that_has_just_come_refuses_and_one_that_has_just_left_does_not(
+    down: Ring, node: str
+) -> None:
+    """Field report second-supervisor; the hosts look at their ports once a minute, and at a start."""
+    other = subprocess.Popen(down.lab.command(node, "python3", "-c", LISTEN), stdout=subprocess.PIPE)
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"there\n"
+        (found,) = down.refusal()
+        assert (found["id"], found["node"], found["subject"]) == ("second-supervisor", node, "port 8888")
+        assert "listens on 127.0.0.1:8888" in found["observed"]
+    finally:
+        other.kill()
+        other.communicate()
+        down.lab.exec(node, "pkill", "-f", "create_server..'127.0.0.1', 8888", check=False)
     down.start()
 
 

@@ -343,6 +343,10 @@ class Cluster:
     @staticmethod
     def _handler(machine: Machine) -> Any:
         async def answer(body: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
+            if machine.daemon is None:
+                raise DoorError(f"{machine.name} does not answer")
+            if body["request"] == "examine":
+                return 200, cast("dict[str, object]", wire.encode(await machine.loop.examine()))
             try:
                 made = await machine.loop.conduct(cast(Request, body["request"]), str(body["by"]))
             except Refusal as refusal:
