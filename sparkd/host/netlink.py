@@ -135,8 +135,10 @@ class NetlinkLinks:
     def _observe(self) -> NetworkFacts:
         links = {message["index"]: message for message in self._dump(_RTM_GETLINK, _LinkMessage())}
         names = {index: str(message.get_attr("IFLA_IFNAME")) for index, message in links.items()}
+        # After the links: the kernel makes the address in the same step that makes a port operational.
+        addressed = sysctl.link_local()
         return NetworkFacts(
-            links=tuple(_link(message) for message in links.values()),
+            links=tuple(_link(message, addressed) for message in links.values()),
             addresses=tuple(_addresses(self._dump(_RTM_GETADDR, _inet(_AddressMessage())), names)),
             routes=tuple(_routes(self._main_routes(), names)),
             writer=self._monitor.writer(_RECENT) if self._monitor is not None else "",
@@ -316,8 +318,10 @@ def _words(change: FabricChange) -> str:
             assert_never(change)
 
 
-def _link(message: Any) -> LinkFact:
+def _link(message: Any, addressed: frozenset[str]) -> LinkFact:
     name = str(message.get_attr("IFLA_IFNAME"))
+    fabric = name in FABRIC_DEVICES
+    mute = fabric and message.get_attr("IFLA_OPERSTATE") == "UP" and name not in addressed
     return LinkFact(
         device=name,
         up=bool(message["flags"] & _IFF_UP),
@@ -325,7 +329,8 @@ def _link(message: Any) -> LinkFact:
         mtu=message.get_attr("IFLA_MTU") or 0,
         mac=message.get_attr("IFLA_ADDRESS") or "",
         carrier_changes=message.get_attr("IFLA_CARRIER_CHANGES") or 0,
-        settings=sysctl.read(name) if name in FABRIC_DEVICES else {},
+        settings=sysctl.read(name) if fabric else {},
+        link_local=not (mute and sysctl.speaks_ipv6(name)),
     )
 
 

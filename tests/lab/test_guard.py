@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+import time
 
 import pytest
 
 from tests.lab.control import Lab
+from tests.lab.layout import FABRIC_DEVICES
 from tests.lab.ring import Ring, sentence
 
 pytestmark = pytest.mark.lab
@@ -68,6 +70,20 @@ def test_second_supervisor_that_has_just_come_refuses_and_one_that_has_just_left
         other.kill()
         other.communicate()
         down.lab.exec(node, "pkill", "-f", "create_server..'127.0.0.1', 8888", check=False)
+    down.start()
+
+
+def test_ports_that_were_flushed_of_all_addresses_are_heard_again(down: Ring) -> None:
+    """Without its fe80:: address a port says no hello, and `ip address flush` takes that, too."""
+    for device in FABRIC_DEVICES.values():
+        down.lab.exec("spark2", "ip", "address", "flush", "dev", device)
+        down.lab.exec("spark2", "sysctl", "-q", "-w", f"net.ipv6.conf.{device}.addr_gen_mode=1")
+    script = "ip -6 -o address show scope link | grep -c np"
+    end = time.monotonic() + 15
+    while down.lab.exec("spark2", "sh", "-c", script, check=False).stdout.strip() != "4":
+        assert time.monotonic() < end, down.lab.exec("spark2", "ip", "-6", "-o", "address").stdout
+        time.sleep(0.2)
+    down.settled()
     down.start()
 
 
