@@ -17,7 +17,7 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
-from ring_mesh import Plan, engine_environment, plan, rank_environment
+from ring_mesh import engine_environment, plan, rank_environment
 from sparkd import __version__, wire
 from sparkd.api.guard import BodyLimit, TokenGuard
 from sparkd.api.later import Later
@@ -27,8 +27,6 @@ from sparkd.config import ConfigError, Settings, check_host, load
 from sparkd.core.cabling import plan_of
 from sparkd.core.checks.gids import gid_missing
 from sparkd.core.hardware import GidFact
-from sparkd.core.model import Unknown
-from sparkd.core.snapshot import Snapshot
 from sparkd.host.clock import SystemClock
 from sparkd.host.gids import SysfsGids
 from sparkd.host.hardware import Hardware
@@ -45,9 +43,11 @@ from sparkd.host.sysfs import SysfsRoce
 from sparkd.host.systemd import SystemdUnits
 from sparkd.peers.client import PeerClient
 from sparkd.peers.poller import Poller
+from sparkd.peers.reach import Reach
 from sparkd.peers.tls import Credentials, client_context, server_context
 from sparkd.ports import DoorError
 from sparkd.reconcile.events import EventLog
+from sparkd.reconcile.examiner import Examiner
 from sparkd.reconcile.executor import Environment, Executor, State
 from sparkd.reconcile.floor import FloorGuard
 from sparkd.reconcile.loop import Loop, Site
@@ -58,7 +58,6 @@ from sparkd.reconcile.status import Identity
 EX_CONFIG = 78
 _SOCKET_MODE = 0o660
 _PER_PEER = 16  # connections; a peer keeps two
-_EXAMINATION = 60.0  # seconds
 _OF_ONE_HOST = frozenset({"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX"})
 _log = logging.getLogger("sparkd")
 
@@ -118,18 +117,20 @@ async def _run(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     notifier = SystemdNotifier()
     async with contextlib.AsyncExitStack() as stack:
-        loop, poller, floor = _wire(settings, notifier, stack, digests(settings) | await _fingerprints(settings))
+        equal = digests(settings) | await _fingerprints(settings)
+        loop, poller, floor, reach = _wire(settings, notifier, stack, equal)
         hardware = Hardware([settings.engine.rendezvous_port, int(settings.engine.api.rpartition(":")[2])])
         stack.callback(hardware.close)
+        examiner = Examiner(loop, hardware, reach)
+        loop.before_start(examiner.afresh)
         listeners = await stack.enter_async_context(_listening(settings, loop))
         # Peers and operators that connect meanwhile wait in the sockets' backlogs.
         await loop.cycle()
         await _warn_of_overlap(settings)
         async with asyncio.TaskGroup() as group:
             servers = [group.create_task(listener.serve()) for listener in listeners]
-            turning = [
-                group.create_task(task) for task in (loop.run(), poller.run(), floor.run(), _examine(loop, hardware))
-            ]
+            running = (loop.run(), poller.run(), floor.run(), reach.run(), examiner.run())
+            turning = [group.create_task(task) for task in running]
             await asyncio.gather(*(listener.bound() for listener in listeners))
             notifier.ready()
             await stop.wait()
@@ -142,30 +143,6 @@ async def _run(settings: Settings) -> None:
             await asyncio.wait(servers)
 
 
-async def _examine(loop: Loop, hardware: Hardware) -> None:
-    """Look at the host itself, which changes seldom and takes long to look at, beside the loop.
-
-    A stop is to tell who else is on the ring's ports, so that its end is another reason to look.
-    """
-    stopped = asyncio.Event()
-    ran = False
-
-    def see(s: Snapshot) -> None:
-        nonlocal ran
-        runs = not isinstance(s.units, Unknown) and any(unit.alive for unit in s.units)
-        if ran and not runs and s.intent.want == "down":
-            stopped.set()
-        ran = runs
-
-    loop.follow(see)
-    while True:
-        stopped.clear()
-        loop.examined(await hardware.observe())
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_EXAMINATION):
-                await stopped.wait()
-
-
 async def _fingerprints(settings: Settings) -> dict[str, str]:
     sources = SourceFiles(registry(Path(__file__).parents[1], settings.paths.config.parent))
     try:
@@ -176,21 +153,23 @@ async def _fingerprints(settings: Settings) -> dict[str, str]:
 
 def _wire(
     settings: Settings, notifier: SystemdNotifier, stack: contextlib.AsyncExitStack, equal: dict[str, str]
-) -> tuple[Loop, Poller, FloorGuard]:
+) -> tuple[Loop, Poller, FloorGuard, Reach]:
     clock = SystemClock()
-    units, links = SystemdUnits(), NetlinkLinks()
+    store = FileStore(settings.paths.state)
+    stack.callback(store.close)
+    state = State(store.load_intent(), store.load_attempt(), store.load_memory())
+    units, links, files = SystemdUnits(), NetlinkLinks(), RunFiles(settings.paths.run)
     processes = RankProcesses()
-    roce, host = SysfsRoce(), ProcHost(processes=processes)
-    store, files = FileStore(settings.paths.state), RunFiles(settings.paths.run)
+    roce, host = SysfsRoce(gids=lambda: _watched_gids(state)), ProcHost(processes=processes)
     cluster = settings.cluster.name
     hello = MulticastHellos(cluster, settings.node, node_id(settings.paths.state), settings.cluster_key)
     gids = SysfsGids()
-    for door in (units, links, roce, host, store, files, hello, gids):
+    for door in (units, links, roce, host, files, hello, gids):
         stack.callback(door.close)
     events = EventLog(settings.node, clock)
-    state = State(store.load_intent(), store.load_attempt(), store.load_memory())
     for note in store.notes:
         events.error(note)
+    start_gids = _StartGids(settings, state, gids)
     executor = Executor(
         state,
         units=units,
@@ -199,11 +178,15 @@ def _wire(
         files=files,
         clock=clock,
         events=events,
-        environment=_environment(settings, state, gids),
+        environment=_environment(settings, state, start_gids),
+        gids=start_gids.look,
     )
     poller = _poller(settings)
     stack.callback(poller.close)
-    identity = Identity(f"{os.getpid()}-{os.urandom(4).hex()}", settings.engine.name, settings.engine.api)
+    reach = _reach(settings, poller)
+    stack.callback(reach.close)
+    instance = f"{os.getpid()}-{os.urandom(4).hex()}"
+    identity = Identity(instance, settings.engine.name, settings.engine.api, reach.port)
     site = Site(settings.node, settings.cluster, settings.policy, equal, identity, settings.tick)
     loop = Loop(
         site,
@@ -214,6 +197,7 @@ def _wire(
         clock=clock,
         notifier=notifier,
         events=events,
+        reach=reach,
     )
     units.subscribe(loop.wake)
     hello.subscribe(loop.wake)
@@ -228,7 +212,13 @@ def _wire(
 
     links.subscribe(on_network)
     poller.subscribe(loop.wake)
-    return loop, poller, guard
+    poller.subscribe(lambda _: reach.look())
+    reach.subscribe(loop.wake)
+    return loop, poller, guard, reach
+
+
+def _watched_gids(state: State) -> Mapping[str, str]:
+    return state.attempt.gids if state.attempt is not None and not state.attempt.over else {}
 
 
 def _poller(settings: Settings) -> Poller:
@@ -242,7 +232,21 @@ def _poller(settings: Settings) -> Poller:
     return Poller(names, client, settings.tick)
 
 
-def _environment(settings: Settings, state: State, gids: SysfsGids) -> Environment:
+def _reach(settings: Settings, poller: Poller) -> Reach:
+    mine = str(settings.cluster.node(settings.node).address)
+    peers = {node.name: str(node.address) for node in settings.cluster.nodes if node.name != settings.node}
+
+    def ports() -> dict[str, int]:
+        return {view.name: view.report.probe_port for view in poller.views() if view.report is not None}
+
+    try:
+        sock = tcp_socket(mine, 0)
+    except OSError as error:
+        raise OSError(f"cannot listen on {mine}, at any port: {error.strerror or error}") from None
+    return Reach(sock, peers, ports)
+
+
+def _environment(settings: Settings, state: State, gids: _StartGids) -> Environment:
     async def environment(epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
         the_plan = plan_of(settings.cluster, state.intent.cables, state.intent.addresses)
         # Each epoch has a key of its own: a rank of another epoch cannot join, whatever it believes.
@@ -256,25 +260,35 @@ def _environment(settings: Settings, state: State, gids: SysfsGids) -> Environme
             rendezvous_port=settings.engine.rendezvous_port,
             api=settings.engine.api,
         )
-        indices = await _gid_indices(the_plan, settings.node, hcas, gids)
-        return own | engine_environment(the_plan, settings.node, hcas=hcas, gid_indices=indices)
+        return own | engine_environment(the_plan, settings.node, hcas=hcas, gid_indices=gids.indices)
 
     return environment
 
 
-async def _gid_indices(the_plan: Plan, node: str, hcas: tuple[str, ...], gids: SysfsGids) -> list[int]:
-    """The index of each device's GID, looked up anew for each start, because it moves. Raises DoorError."""
-    if not hcas:
-        return []
-    found = {gid.hca: gid for gid in await gids.observe({e.device: str(e.address.ip) for e in the_plan.ends_of(node)})}
-    indices = []
-    for hca in hcas:
-        gid = found.get(hca, GidFact(hca))
-        if gid.index is None:
-            finding = gid_missing(node, gid)
-            raise DoorError(f"{finding.id}: {finding.observed}; expected {finding.expected}")
-        indices.append(gid.index)
-    return indices
+class _StartGids:
+    """The GIDs of this host's RDMA devices, looked up for a start. `indices` are those of the last look."""
+
+    def __init__(self, settings: Settings, state: State, gids: SysfsGids) -> None:
+        self._settings, self._state, self._gids = settings, state, gids
+        self.indices: list[int] = []
+
+    async def look(self, hcas: tuple[str, ...]) -> Mapping[str, str]:
+        """Index and address for each of `hcas`. Raises DoorError if one has none."""
+        self.indices = []
+        if not hcas:
+            return {}
+        node, intent = self._settings.node, self._state.intent
+        ends = plan_of(self._settings.cluster, intent.cables, intent.addresses).ends_of(node)
+        found = {gid.hca: gid for gid in await self._gids.observe({e.device: str(e.address.ip) for e in ends})}
+        marks = {}
+        for hca in hcas:
+            gid = found.get(hca, GidFact(hca))
+            if gid.index is None:
+                finding = gid_missing(node, gid)
+                raise DoorError(f"{finding.id}: {finding.observed}; expected {finding.expected}")
+            self.indices.append(gid.index)
+            marks[hca] = f"{gid.index} {gid.address}"
+        return marks
 
 
 def digests(settings: Settings) -> dict[str, str]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from sparkd.core.actions import FabricChange
+from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import (
     Attempt,
     FabricMemory,
@@ -22,9 +23,10 @@ from sparkd.core.model import (
     Report,
     RoceFact,
 )
+from sparkd.core.reach import ReachFact
 
 Wake = Callable[[str], None]
-"""Called with a source's name ("units", "network", "hello", "peers") from the event loop when it has news."""
+"""Called with a source's name ("units", "network", "hello", "peers", "reach") from the event loop when it has news."""
 
 
 class DoorError(Exception):
@@ -122,6 +124,29 @@ class Peers(Protocol):
         """Hand an operator's request to a peer; returns HTTP status and JSON body."""
 
     def subscribe(self, wake: Wake) -> None: ...
+
+
+class Reach(Protocol):
+    """Tries of the peers' TCP ports, and a port of this host's for theirs."""
+
+    @property
+    def port(self) -> int: ...
+
+    def facts(self) -> tuple[ReachFact, ...]: ...
+
+    async def afresh(self) -> None:
+        """Try again what was not open; returns once that has been tried."""
+
+
+class HardwareDoor(Protocol):
+    """The host's own files: PCI, kernel, memory, RDMA, other owners of the network and of the ring's ports."""
+
+    async def observe(
+        self, rank_pid: int = 0, addresses: Mapping[str, str] | None = None, serving: int = 0
+    ) -> HardwareFacts: ...
+
+    async def supervisors(self, known: HardwareFacts) -> HardwareFacts:
+        """`known`, with a fresh look at who holds the ring's ports or runs an engine."""
 
 
 class Clock(Protocol):

@@ -186,8 +186,10 @@ class DoctorStatus:
 
 @dataclass(frozen=True)
 class PeerRequest:
-    """An operator's request, handed to the conductor. `request`: start, stop, clear, hold or resume; `by`: who asked,
-    and where; `reason`: of a hold; `force`: a stop also of a ring in maintenance.
+    """An operator's request, handed to the conductor; or the conductor's to a peer, to examine its host before a start.
+
+    `request`: start, stop, clear, hold, resume or examine; `by`: who asked, and where; `reason`: of a hold; `force`: a
+    stop also of a ring in maintenance.
     """
 
     request: str

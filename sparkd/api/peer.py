@@ -17,6 +17,8 @@ from sparkd.core.intent import Request as Change
 from sparkd.core.model import Report
 from sparkd.reconcile.loop import Loop, Refusal
 
+EXAMINE = "examine"
+"""The request to look at the own host anew; answered with the report that follows."""
 # The last two are for JSON that is nested too deeply, and for a number too large for a float.
 _UNREADABLE = (wire.WireError, RecursionError, OverflowError)
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -41,6 +43,8 @@ def peer_app(loop: Loop) -> ASGIApp:
             asked = wire.loads(wire.PeerRequest, await request.body())
         except _UNREADABLE as error:
             return problem("bad-request", str(error))
+        if asked.request == EXAMINE:
+            return json(await loop.examine())
         if asked.request not in get_args(Change):
             return problem("bad-request", f"request: {asked.request!r} is none of {', '.join(get_args(Change))}")
         made = await loop.conduct(cast(Change, asked.request), asked.by, asked.reason, force=asked.force)

@@ -28,7 +28,7 @@ class SetDown:
 
 @dataclass(frozen=True)
 class SetSysctl:
-    """net.ipv4.conf.DEVICE.NAME"""
+    """net.ipv4.conf.DEVICE.NAME, or net.ipv6.conf.DEVICE.addr_gen_mode."""
 
     device: str
     name: str

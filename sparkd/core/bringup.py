@@ -7,6 +7,7 @@ from dataclasses import replace
 from ring_mesh import FABRIC_DEVICES
 from sparkd.core import free, gates, links, recovery, settle
 from sparkd.core.actions import Action, ApplyFabric, ForgetRank, Record, Remember, StartRank, StopRank
+from sparkd.core.checks import pci
 from sparkd.core.model import Attempt, FabricMemory, NetworkFacts, RankUnit, Unknown
 from sparkd.core.snapshot import Snapshot
 
@@ -98,6 +99,8 @@ def start(s: Snapshot) -> tuple[Action, ...]:
     if not isinstance(s.network, Unknown):
         others = tuple(f"{c.device} {c.address}" for c in links.foreign(s.plan, s.node, s.network))
         attempt = replace(attempt, flaps=_flaps(s.network), foreign=others)
+    if s.hardware is not None and s.hardware.pci is not None:
+        attempt = replace(attempt, pci={f.address: pci.mark(f) for f in s.hardware.pci.functions})
     return (StartRank(attempt, hcas),)
 
 

@@ -13,6 +13,7 @@ from ipaddress import IPv4Interface
 
 from ring_mesh import PORTS, Cabling, Cluster, Plan, Port, Socket, adopt, plan, ring_order
 from sparkd.core import findings as catalogue
+from sparkd.core import hearing
 from sparkd.core.facts import HelloFacts, Neighbour, NetworkFacts
 from sparkd.core.model import AddressClaim, Finding, PeerView
 
@@ -96,9 +97,12 @@ def judge(cluster: Cluster, node: str, seen: NetworkFacts, own: HelloFacts, know
     """What is wrong with the cables of this host's ports that have carrier."""
     for device in own.deaf:
         yield catalogue.port_deaf(node, device)
+    mute = [link.device for link in seen.links if not link.link_local and link.device not in own.deaf]
+    for device in mute:
+        yield hearing.link_local_missing(node, device)
     for cage in (0, 1):
         lit = [port.device for port in PORTS if port.cage == cage and _lit(seen, port.device)]
-        lit = [device for device in lit if device not in own.deaf]
+        lit = [device for device in lit if device not in own.deaf and device not in mute]
         if len(lit) == 2:
             yield from _judge_cage(cluster, node, cage, lit, own, known)
 

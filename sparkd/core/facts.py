@@ -51,7 +51,8 @@ class RankUnit:
 class LinkFact:
     """One network device. `carrier_changes` counts every flap; netlink events miss short ones.
 
-    `settings`: the sysctls net.ipv4.conf.DEVICE.NAME that sparkd sets, by name, of fabric ports.
+    `settings`: the sysctls net.ipv4.conf.DEVICE.NAME, and IPv6's addr_gen_mode, that sparkd sets, by name, of fabric
+    ports. `link_local` is False for a fabric port on which IPv6 works but for its fe80:: address, which is not there.
     """
 
     device: str
@@ -61,6 +62,7 @@ class LinkFact:
     mac: str = ""
     carrier_changes: int = 0
     settings: dict[str, str] = field(default_factory=dict)
+    link_local: bool = True
 
 
 @dataclass(frozen=True)
@@ -98,11 +100,16 @@ class NetworkFacts:
 
 @dataclass(frozen=True)
 class RoceFact:
-    """One RDMA device of /sys/class/infiniband. `state` is port 1's, e.g. "ACTIVE"."""
+    """One RDMA device of /sys/class/infiniband. `state` is port 1's, e.g. "ACTIVE".
+
+    `gid`: where the address that a rank was started with is in its GID table, as in Attempt.gids; empty when it is
+    nowhere, None when nobody has looked or the table did not tell.
+    """
 
     hca: str
     state: str = ""
     netdev: str = ""
+    gid: str | None = None
 
 
 @dataclass(frozen=True)

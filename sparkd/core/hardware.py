@@ -187,6 +187,15 @@ class SupervisorFacts:
 
 
 @dataclass(frozen=True)
+class RailFact:
+    """What an RDMA device has sent over the last whole window in which one epoch served: bytes, and its seconds."""
+
+    hca: str
+    sent: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class HardwareFacts:
     """A source that failed is None here and its reason is in `unknown` under the field's name."""
 
@@ -197,6 +206,7 @@ class HardwareFacts:
     owners: OwnerFacts | None = None
     rank: RankFacts | None = None
     supervisors: SupervisorFacts | None = None
+    rails: tuple[RailFact, ...] | None = None
     unknown: dict[str, str] = field(default_factory=dict)
 
     def why(self, source: str) -> str:

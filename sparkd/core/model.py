@@ -121,6 +121,8 @@ class Attempt:
     group had formed; it ends the epoch like a death. `flaps` are the ports' carrier counters at the start,
     `foreign` the addresses of others on them ("DEVICE ADDRESS"),
     and `cluster` is the description of the cluster that it was started with. `available_kib`: see sparkd.core.settle.
+    `gids`: index and address of the GID that each RDMA device was started with, e.g. "3 10.77.0.1". `pci`: the
+    ConnectX-7 functions at the start, by address, as in sparkd.core.checks.pci.mark.
     """
 
     epoch: int
@@ -137,6 +139,8 @@ class Attempt:
     foreign: tuple[str, ...] = ()
     cluster: str = ""
     available_kib: int = 0
+    gids: dict[str, str] = field(default_factory=dict)
+    pci: dict[str, str] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:
@@ -168,6 +172,7 @@ class Report:
 
     `instance` is new with each daemon process and `sequence` grows within it, so that a late push never replaces newer
     news. A None stands for "this host cannot tell", with the reason in `unknown`. `left`: see sparkd.core.free.
+    `probe_port`: the TCP port that peers try (sparkd.core.reach), 0 for none.
     """
 
     node: str
@@ -189,6 +194,7 @@ class Report:
     unknown: tuple[str, ...] = ()
     memory_available_kib: int = 0
     left: tuple[Process, ...] = ()
+    probe_port: int = 0
 
 
 @dataclass(frozen=True)

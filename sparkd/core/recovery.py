@@ -53,7 +53,9 @@ def follow(s: Snapshot) -> Attempt | None:
             # A configuration that was edited under a serving rank says nothing about what the rank was started with.
             same = a.cluster == s.description
             seen_here = guard.incident(s.plan, s.node, s.network, a) if same else ""
-            followed = replace(followed, incident=seen_here or guard.peer_lost(s))
+            rdma = "" if isinstance(s.roce, Unknown) else guard.gid_incident(s.roce, a)
+            lost = guard.function_lost(s.hardware, a) or guard.peer_lost(s)
+            followed = replace(followed, incident=seen_here or rdma or lost)
         return followed if followed != s.attempt else None
     signature, sentence = _post_mortem(a, unit, s.host)
     return replace(a, ended_at=s.now, signature=signature, sentence=a.incident or a.stopped or sentence)

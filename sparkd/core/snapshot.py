@@ -22,6 +22,7 @@ from sparkd.core.model import (
     RoceFact,
     Unknown,
 )
+from sparkd.core.reach import ReachFact
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Snapshot:
 
     `ages`: seconds, by this daemon's monotonic clock, since it first saw that a node's attempt is over. The hosts' own
     clocks need not agree, and may be set. `befell`: what befell this host's rank, by its epoch, and made it be killed
-    at once, as "id: sentence".
+    at once, as "id: sentence". `reach`: of each peer's port that has been tried, what that came to.
     """
 
     now: float
@@ -72,6 +73,7 @@ class Snapshot:
     digests: dict[str, str] = field(default_factory=dict)
     ages: dict[str, float] = field(default_factory=dict)
     befell: dict[int, str] = field(default_factory=dict)
+    reach: tuple[ReachFact, ...] = ()
 
     @property
     def description(self) -> str:

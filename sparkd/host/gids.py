@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,6 +28,48 @@ class SysfsGids:
 
     def _read(self, wanted: Mapping[str, str]) -> tuple[GidFact, ...]:
         return tuple(scan(self._directory / name, wanted) for name in tree.names(self._directory))
+
+
+class GidWatch:
+    """Whether GIDs are still where they were, for little: one read of a kept descriptor for each device and look. The
+    table is searched only when its slot no longer holds the GID. `directory`: /sys/class/infiniband.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._slots: dict[str, int] = {}  # descriptors by "HCA INDEX"
+
+    def look(self, hca: str, mark: str) -> str | None:
+        """Where the address of `mark` ("INDEX ADDRESS") is now, in the same form; "" if it is nowhere, None if the
+        table does not tell. Raises OSError if the device cannot be read."""
+        index, _, address = mark.partition(" ")
+        gid = self._read(hca, index)
+        if gid is not None and str(gid.ipv4_mapped) == address:
+            return mark
+        device = self._directory / hca
+        found = scan(device, {_netdev(device) or tree.attribute(device / f"ports/1/gid_attrs/ndevs/{index}"): address})
+        if found.index is not None and found.address == address:
+            return f"{found.index} {address}"
+        return None if found.unsure else ""
+
+    def keep(self, marks: Mapping[str, str]) -> None:
+        """Close the descriptors of all other slots."""
+        kept = {f"{hca} {mark.partition(' ')[0]}" for hca, mark in marks.items()}
+        for name in self._slots.keys() - kept:
+            os.close(self._slots.pop(name))
+
+    def _read(self, hca: str, index: str) -> ipaddress.IPv6Address | None:
+        """None also for a device that has been taken away and put back since: its old files are of no use."""
+        name = f"{hca} {index}"
+        try:
+            if name not in self._slots:
+                path = self._directory / hca / f"ports/1/gids/{index}"
+                self._slots[name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            return _parse(os.pread(self._slots[name], 64, 0).decode("ascii", "replace").strip())
+        except OSError:
+            if name in self._slots:
+                os.close(self._slots.pop(name))
+            return None
 
 
 def scan(device: Path, wanted: Mapping[str, str]) -> GidFact:

@@ -138,9 +138,11 @@ class NetlinkLinks:
 
     def _observe(self) -> NetworkFacts:
         links = self._seen(_RTM_GETLINK, _link_request(), facts.link)
-        names = {index: link.device for index, link in links}
+        names = {index: link.device for index, link, _ in links}
+        # After the links: the kernel makes the address in the same step that makes a port operational.
+        addressed = sysctl.link_local()
         return NetworkFacts(
-            links=tuple(facts.with_settings(link) for _, link in links),
+            links=tuple(facts.completed(link, operational, addressed) for _, link, operational in links),
             addresses=tuple(
                 replace(address, device=names[index])
                 for index, address in self._seen(_RTM_GETADDR, _inet(_AddressMessage()), facts.address)

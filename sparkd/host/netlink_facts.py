@@ -17,8 +17,9 @@ _IFF_UP = 0x1
 _UNICAST = 1  # rtm_type
 
 
-def link(message: Any) -> tuple[int, LinkFact]:
-    return message["index"], LinkFact(
+def link(message: Any) -> tuple[int, LinkFact, bool]:
+    """Its index, the link, and whether it is operational."""
+    fact = LinkFact(
         device=str(message.get_attr("IFLA_IFNAME")),
         up=bool(message["flags"] & _IFF_UP),
         carrier=bool(message.get_attr("IFLA_CARRIER")),
@@ -26,10 +27,15 @@ def link(message: Any) -> tuple[int, LinkFact]:
         mac=message.get_attr("IFLA_ADDRESS") or "",
         carrier_changes=message.get_attr("IFLA_CARRIER_CHANGES") or 0,
     )
+    return message["index"], fact, message.get_attr("IFLA_OPERSTATE") == "UP"
 
 
-def with_settings(link: LinkFact) -> LinkFact:
-    return replace(link, settings=sysctl.read(link.device)) if link.device in FABRIC_DEVICES else link
+def completed(link: LinkFact, operational: bool, addressed: frozenset[str]) -> LinkFact:
+    """A fabric port with what /proc says of it. `addressed`: the devices that have a link-local address."""
+    if link.device not in FABRIC_DEVICES:
+        return link
+    mute = operational and link.device not in addressed and sysctl.speaks_ipv6(link.device)
+    return replace(link, settings=sysctl.read(link.device), link_local=not mute)
 
 
 def address(message: Any) -> tuple[int, AddressFact]:

@@ -33,6 +33,15 @@ Environment = Callable[[int, tuple[str, ...]], Awaitable[Mapping[str, str]]]
 """The environment file of this host's rank, from an epoch and the RDMA devices to use. Raises DoorError."""
 
 
+Gids = Callable[[tuple[str, ...]], Awaitable[Mapping[str, str]]]
+"""Index and address of the GID of each of these RDMA devices, as in Attempt.gids. Raises DoorError if one has none."""
+
+
+async def no_gids(_: tuple[str, ...]) -> Mapping[str, str]:
+    """Of a host without RDMA."""
+    return {}
+
+
 @dataclass
 class State:
     """What persists, as last saved."""
@@ -54,6 +63,7 @@ class Executor:
         clock: Clock,
         events: EventLog,
         environment: Environment,
+        gids: Gids = no_gids,
     ) -> None:
         self._state = state
         self._units = units
@@ -63,6 +73,7 @@ class Executor:
         self._clock = clock
         self._events = events
         self._environment = environment
+        self._gids = gids
         self._unfinished: Action | None = None
 
     async def adopt(self, intent: Intent) -> None:
@@ -135,10 +146,18 @@ class Executor:
             self._events.error(f"the environment file of epoch {epoch} stays: {error}")
 
     async def _start(self, attempt: Attempt, hcas: tuple[str, ...]) -> None:
+        missing = ""
+        try:
+            # Looked up anew for each start, because they move.
+            attempt = replace(attempt, gids=dict(await self._gids(hcas)))
+        except DoorError as error:
+            missing = str(error)
         await self._store.save_attempt(attempt)
         self._state.attempt = attempt
         self._events.add("action", f"starting sparkd-rank@{attempt.epoch}.service")
         try:
+            if missing:
+                raise DoorError(missing)
             await self._files.write(attempt.epoch, await self._environment(attempt.epoch, hcas))
             await self._units.start(attempt.epoch)
         except (DoorError, ValueError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,8 +16,9 @@ from sparkd.core.cabling import plan_of
 from sparkd.core.decide import Decision, decide
 from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import Finding, PeerView, Report, Unknown
+from sparkd.core.reach import ReachFact
 from sparkd.core.snapshot import Policy, Snapshot
-from sparkd.ports import Clock, DoorError, Notifier, Peers
+from sparkd.ports import Clock, DoorError, Notifier, Peers, Reach
 from sparkd.reconcile import status
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Executor, State
@@ -26,6 +27,9 @@ from sparkd.reconcile.observer import Observer
 # A cycle that acted is followed by another at once, so that the next step needs no tick. This many in a row are
 # enough for a whole start; more would mean that actions have no effect.
 _CHAIN = 8
+# Seconds that a start waits for the hosts to look at themselves.
+_EXAMINATION = 5.0
+_OK = 200
 
 
 class Refusal(Exception):
@@ -70,6 +74,7 @@ class Loop:
         clock: Clock,
         notifier: Notifier,
         events: EventLog,
+        reach: Reach | None = None,
     ) -> None:
         self.site = site
         self.state = state
@@ -79,6 +84,8 @@ class Loop:
         self._peers = peers
         self._clock = clock
         self._notifier = notifier
+        self._reach = reach
+        self._examine: Callable[[], Awaitable[None]] = _nothing
         self._news = asyncio.Event()
         self._turn = asyncio.Lock()
         self._last: tuple[Snapshot, Decision] | None = None
@@ -168,6 +175,9 @@ class Loop:
         self.events.worked()
         return bool(decision.actions)
 
+    def _reached(self) -> tuple[ReachFact, ...]:
+        return self._reach.facts() if self._reach is not None else ()
+
     def _ages(self, views: tuple[PeerView, ...]) -> dict[str, float]:
         """How long ago, by this clock, each attempt of the current epoch was first seen to be over."""
         reported = {view.name: view.report.attempt for view in views if view.report is not None}
@@ -199,6 +209,7 @@ class Loop:
             digests=self.site.digests,
             ages=self._ages(views),
             befell=self._befell,
+            reach=self._reached(),
         )
 
     def _warn_peers(self, snapshot: Snapshot, decision: Decision) -> None:
@@ -257,6 +268,8 @@ class Loop:
         if not self._snapshot().conductor:
             name = self.site.cluster.conductor.name
             raise Refusal("not-conductor", f"{self.site.node} is not the conductor, {name} is")
+        if request == "start" and self.state.intent.want == "down":
+            await self._examine_all()
         async with self._turn:
             await self._observer.refresh()
             snapshot = self._snapshot()
@@ -278,6 +291,31 @@ class Loop:
         epoch = answer.intent.epoch
         summary = self._now()[1].summary if answer.new else f"already so since epoch {epoch}: {self._now()[1].summary}"
         return wire.Operation(f"/v1/operations/{epoch}", epoch, answer.intent.want, summary)
+
+    def before_start(self, examine: Callable[[], Awaitable[None]]) -> None:
+        """`examine` looks at this host anew, in bounded time, whenever a start is asked for."""
+        self._examine = examine
+
+    async def examine(self) -> Report:
+        """This host's report after a fresh look at it."""
+        await self._examine()
+        await self.cycle()
+        return self.report()
+
+    async def _examine_all(self) -> None:
+        """Have every host that answers look at itself, side by side; what one does not tell in time is as it last told.
+        Silence has its own finding."""
+        names = [view.name for view in self._peers.views() if view.report is not None and not view.error]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_EXAMINATION):
+                await asyncio.gather(self._examine(), *(self._examine_peer(name) for name in names))
+
+    async def _examine_peer(self, name: str) -> None:
+        with contextlib.suppress(DoorError, wire.WireError):
+            code, body = await self._peers.request(name, {"request": "examine", "by": self.site.node})
+            report = wire.decode(Report, body) if code == _OK else None
+            if report is not None and report.node == name:
+                self._peers.receive(report)
 
     async def release(self, released: bool, by: str) -> None:
         """Take the fabric ports of this host from sparkd, or give them back. Raises Refusal."""
@@ -332,6 +370,14 @@ class Loop:
             self.hardware = facts
             self.wake("hardware")
 
+    def seen(self) -> Snapshot | None:
+        """What the last cycle saw; None before the first."""
+        return self._last[0] if self._last is not None else None
+
+    def refusals(self) -> bool:
+        """Whether anything of this host is against a start."""
+        return self._last is not None and any(f.severity == "refuse" for f in self._last[1].findings)
+
     def operation(self, epoch: int) -> wire.OperationStatus | None:
         return status.operation(epoch, *self._now())
 
@@ -343,6 +389,7 @@ class Loop:
         # no unit among them yet, and would look as if its rank had left.
         snapshot, _ = self._last
         snapshot = replace(snapshot, now=self._clock.now(), peers=self._peers.views(), intent=self.state.intent)
+        snapshot = replace(snapshot, reach=self._reached())
         fresh = replace(decide(snapshot), intent=self.state.intent, attempt=self.state.attempt)
         return snapshot, self._told(fresh)
 
@@ -351,6 +398,10 @@ def _moves_peers(snapshot: Snapshot, decision: Decision) -> bool:
     """Whether peers have something to do because of these actions: stop, or adopt what the conductor has issued."""
     steps = (Remember, ApplyFabric, StartRank) if snapshot.conductor else (Remember, ApplyFabric, StartRank, Adopt)
     return not all(isinstance(action, steps) for action in decision.actions)
+
+
+async def _nothing() -> None:
+    """Of a loop beside which nobody examines the host."""
 
 
 def _news(report: Report) -> Report:

@@ -14,11 +14,12 @@ from sparkd.core.snapshot import Snapshot
 
 @dataclass(frozen=True)
 class Identity:
-    """`instance` is new with each daemon process."""
+    """`instance` is new with each daemon process. `probe_port`: the TCP port that peers try."""
 
     instance: str
     engine: str
     engine_api: str
+    probe_port: int = 0
 
 
 def report(s: Snapshot, d: Decision, identity: Identity, sequence: int) -> Report:
@@ -43,6 +44,7 @@ def report(s: Snapshot, d: Decision, identity: Identity, sequence: int) -> Repor
         unknown=unknowns(s),
         memory_available_kib=0 if isinstance(s.host, Unknown) else s.host.memory_available_kib,
         left=free.left(s),
+        probe_port=identity.probe_port,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from sparkd import wire
 from sparkd.api.guard import BODY_LIMIT
+from sparkd.core.hardware import HardwareFacts, PciFacts
 from sparkd.core.model import Intent, Report
 from tests.api.serving import Answer, ask, peers_api
 from tests.core.builders import NOW, report
@@ -76,6 +77,24 @@ async def test_a_report_is_given_and_taken() -> None:
             assert (answer.status, wire.decode(Report, answer.json)) == (200, own)
             heard = next(view.report for view in machine.peers.views() if view.name == "spark2")
             assert heard == replace(THEIRS, instance="new")
+
+
+@in_loop
+async def test_a_host_that_is_to_look_at_itself_answers_with_what_it_has_seen() -> None:
+    async with cluster() as ring:
+        await ring.reach("down")
+        machine = ring["spark2"]
+        looked = HardwareFacts(pci=PciFacts(gb10=True))
+
+        async def look() -> None:
+            machine.loop.examined(looked)
+
+        machine.loop.before_start(look)
+        async with peers_api(machine.loop) as port:
+            asked = wire.PeerRequest("examine", "spark1")
+            answer = await post(port, "/peer/v1/intent", wire.dumps(asked))
+            assert answer.status == 200
+            assert wire.decode(Report, answer.json).hardware == looked
 
 
 @in_loop

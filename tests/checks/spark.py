@@ -125,7 +125,7 @@ class Tree:
     def seen(self, *, rank_pid: int = 0, ranks_alive: bool | None = False, adopt: bool = False) -> checks.Seen:
         addresses = tuple(AddressFact(device, f"{address}/24") for device, address in ADDRESSES.items())
         return checks.Seen(
-            NODE, self.facts(rank_pid, ADDRESSES), NetworkFacts(addresses=addresses), ranks_alive, adopt=adopt
+            NODE, self.facts(rank_pid, ADDRESSES), NetworkFacts(addresses=addresses), ranks_alive, adopt=adopt, reach=()
         )
 
     def check(
@@ -207,6 +207,7 @@ class Spark(Tree):
             self.gid(hca, 2 * slot + 1, gid, "RoCE v2", netdev)
         for slot in range(4 if address else 2, 12):
             self.empty_gid(hca, slot)
+        self.put(f"sys/class/infiniband/{hca}/ports/1/state", "4: ACTIVE\n")
 
 
 def running_as_root() -> bool:

@@ -99,7 +99,7 @@ def test_a_gid_of_another_index_than_last_time(spark: Spark) -> None:
         Finding(
             "gid-moved",
             NODE,
-            "repair",
+            "warn",
             HCA,
             "GID of 10.77.0.1 at index 3",
             "index 1, as at the last start",

@@ -26,7 +26,7 @@ class FakeRoom:
 
     def speaker(self, links: FakeLinks, device: str) -> FakeHellos | None:
         host = self._hosts.get(links)
-        return host if host is not None and host.hears(device) else None
+        return host if host is not None and host.hears(device) and links._ports[device].link_local else None
 
     def news(self) -> None:
         """What changes beyond the cables is noticed without a poke, as it is when a period has passed."""

@@ -345,6 +345,10 @@ class Cluster:
     @staticmethod
     def _handler(machine: Machine) -> Any:
         async def answer(body: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
+            if machine.daemon is None:
+                raise DoorError(f"{machine.name} does not answer")
+            if body["request"] == "examine":
+                return 200, cast("dict[str, object]", wire.encode(await machine.loop.examine()))
             try:
                 asked = wire.decode(wire.PeerRequest, body)
                 what = cast(Request, asked.request)

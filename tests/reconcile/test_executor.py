@@ -63,7 +63,14 @@ class Bench:
             clock=self.clock,
             events=self.events,
             environment=self.environment,
+            gids=self.gids,
         )
+
+    @staticmethod
+    async def gids(hcas: tuple[str, ...]) -> Mapping[str, str]:
+        if "rocep1s0f1" in hcas:
+            raise DoorError("gid-missing: only link-local (fe80) GIDs in rocep1s0f1's table")
+        return {hca: f"{index} 10.77.0.{index}" for index, hca in enumerate(hcas)}
 
     @staticmethod
     async def environment(epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
@@ -113,9 +120,22 @@ async def test_a_held_intent_says_so() -> None:
 async def test_a_start_finds_the_attempt_on_the_disk_and_the_environment_written() -> None:
     bench = Bench()
     assert await bench.do(StartRank(ATTEMPT, ("rocep1s0f0", "roceP2p1s0f0"))) == "units"
-    assert bench.units.found == (ATTEMPT, {"SPARKD_EPOCH": "7", "NCCL_IB_HCA": "rocep1s0f0,roceP2p1s0f0"})
-    assert bench.state.attempt == ATTEMPT
+    attempt = replace(ATTEMPT, gids={"rocep1s0f0": "0 10.77.0.0", "roceP2p1s0f0": "1 10.77.0.1"})
+    assert bench.units.found == (attempt, {"SPARKD_EPOCH": "7", "NCCL_IB_HCA": "rocep1s0f0,roceP2p1s0f0"})
+    assert bench.state.attempt == attempt
     assert bench.told == [("action", "starting sparkd-rank@7.service")]
+
+
+@in_loop
+async def test_a_start_without_a_gid_is_an_attempt_that_ended() -> None:
+    """Field report gid-missing."""
+    bench = Bench()
+    with pytest.raises(DoorError, match="gid-missing: only link-local"):
+        await bench.do(StartRank(ATTEMPT, ("rocep1s0f1",)))
+    assert (bench.units.started, bench.files.files) == ([], {})
+    assert bench.disk.attempt is not None
+    assert bench.disk.attempt.ended_at is not None
+    assert bench.told[-1][1].startswith("sparkd-rank@7.service has ended: it could not be started: gid-missing")
 
 
 @in_loop

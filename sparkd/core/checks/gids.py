@@ -27,7 +27,7 @@ def gid_moved(node: str, before: GidFact, now: GidFact) -> Finding:
     return Finding(
         "gid-moved",
         node,
-        "repair",
+        "warn",
         now.hca,
         f"GID of {now.address} at index {now.index}",
         f"index {before.index}, as at the last start",
