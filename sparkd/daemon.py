@@ -14,16 +14,18 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
-from ring_mesh import Plan, engine_environment, rank_environment
+from ring_mesh import Plan, engine_environment, measure_environment, rank_environment
 from sparkd import __version__, wire
 from sparkd.api.app import operator_app
 from sparkd.api.guard import BodyLimit, TokenGuard
 from sparkd.api.listener import Listener, tcp_socket, unix_socket
 from sparkd.api.peer import peer_app
 from sparkd.config import ConfigError, Settings, check_host, load
+from sparkd.core.actions import Measure
 from sparkd.core.cabling import plan_of
 from sparkd.core.checks.gids import gid_missing
 from sparkd.core.hardware import GidFact
+from sparkd.core.railfacts import RailPolicy
 from sparkd.host.clock import SystemClock
 from sparkd.host.gids import SysfsGids
 from sparkd.host.hardware import Hardware
@@ -32,6 +34,7 @@ from sparkd.host.identity import node_id
 from sparkd.host.netlink import NetlinkLinks
 from sparkd.host.notify import SystemdNotifier
 from sparkd.host.procfs import ProcHost
+from sparkd.host.rails import UnitRails
 from sparkd.host.rankfiles import RunFiles
 from sparkd.host.store import FileStore
 from sparkd.host.sysfs import SysfsRoce
@@ -41,7 +44,7 @@ from sparkd.peers.poller import Poller
 from sparkd.peers.tls import Credentials, client_context, server_context
 from sparkd.ports import DoorError
 from sparkd.reconcile.events import EventLog
-from sparkd.reconcile.executor import Environment, Executor, State
+from sparkd.reconcile.executor import Environment, Executor, RailEnvironment, State
 from sparkd.reconcile.loop import Loop, Site
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.status import Identity
@@ -146,7 +149,8 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
     cluster = settings.cluster.name
     hello = MulticastHellos(cluster, settings.node, node_id(settings.paths.state), settings.cluster_key)
     gids = SysfsGids()
-    for door in (units, links, roce, host, store, files, hello, gids):
+    rails = UnitRails(units, settings.paths.run)
+    for door in (units, links, roce, host, store, files, hello, gids, rails):
         stack.callback(door.close)
     events = EventLog(settings.node, clock)
     state = State(store.load_intent(), store.load_attempt(), store.load_memory())
@@ -161,6 +165,8 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
         clock=clock,
         events=events,
         environment=_environment(settings, state, gids),
+        rails=rails,
+        rail_environment=_rail_environment(settings, state, gids, host),
     )
     poller = _poller(settings)
     stack.callback(poller.close)
@@ -169,7 +175,7 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
     loop = Loop(
         site,
         state,
-        observer=Observer(units, links, roce, host, hello),
+        observer=Observer(units, links, roce, host, hello, rails if settings.policy.rails is not None else None),
         executor=executor,
         peers=poller,
         clock=clock,
@@ -220,6 +226,27 @@ def _environment(settings: Settings, state: State, gids: SysfsGids) -> Environme
     return environment
 
 
+def _rail_environment(settings: Settings, state: State, gids: SysfsGids, host: ProcHost) -> RailEnvironment:
+    policy = settings.policy.rails or RailPolicy()
+
+    async def environment(measure: Measure) -> Mapping[str, str]:
+        the_plan = plan_of(settings.cluster, state.intent.cables, state.intent.addresses)
+        label = f"measuring before epoch {measure.epoch}".encode()
+        indices = await _gid_indices(the_plan, settings.node, measure.hcas, gids)
+        return measure_environment(
+            the_plan,
+            settings.node,
+            measure.epoch,
+            devices=measure.devices,
+            gid_indices=dict(zip(measure.hcas, indices, strict=True)),
+            key=hmac.new(settings.cluster_key, label, hashlib.sha256).hexdigest(),
+            boot_id=(await host.observe()).boot_id,
+            seconds=policy.seconds,
+        )
+
+    return environment
+
+
 async def _gid_indices(the_plan: Plan, node: str, hcas: tuple[str, ...], gids: SysfsGids) -> list[int]:
     """The index of each device's GID, looked up anew for each start, because it moves. Raises DoorError."""
     if not hcas:
@@ -247,7 +274,20 @@ def digests(settings: Settings) -> dict[str, str]:
         "engine.rendezvous_port": str(settings.engine.rendezvous_port),
         "engine.api": settings.engine.api,
         "fabric.address_plan": "adopt" if settings.policy.adopt else "base",
+        **_rail_digests(settings.policy.rails),
         "wire": str(wire.WIRE_VERSION),
+    }
+
+
+def _rail_digests(policy: RailPolicy | None) -> dict[str, str]:
+    """What is measured on one host and not on another is missing for ever."""
+    if policy is None:
+        return {"fabric.measure_seconds": "0"}
+    return {
+        "fabric.measure_seconds": f"{policy.seconds:g}",
+        "fabric.rail_min_gbps": f"{policy.min_gbps:g}",
+        "fabric.rail_min_tcp_gbps": f"{policy.min_tcp_gbps:g}",
+        "fabric.node_slow_ratio": f"{policy.slow_ratio:g}",
     }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sparkd.core import bringup, gates, intent, recovery
+from sparkd.core import bringup, gates, intent, rails, recovery
 from sparkd.core.actions import Action, Adopt, Record
 from sparkd.core.model import Attempt, Finding, Intent, Phase, Unknown
 from sparkd.core.ranks import RankView, view
@@ -54,6 +54,7 @@ def decide(s: Snapshot) -> Decision:
     actions += bringup.clean(s)
     actions += bringup.mend(s)
     if verdict is None:
+        actions += bringup.measure(s)
         actions += bringup.start(s)
     ranks = view(s)
     phase = _phase(s, ranks)
@@ -67,8 +68,15 @@ def decide(s: Snapshot) -> Decision:
         gates.own_findings(s),
         s.intent,
         s.attempt,
-        verdict.after if verdict is not None and s.conductor else None,
+        _after(s, verdict),
     )
+
+
+def _after(s: Snapshot, verdict: recovery.Verdict | None) -> float | None:
+    if verdict is not None:
+        return verdict.after if s.conductor else None
+    rest = rails.pause(s) if s.intent.want == "up" else 0.0
+    return rest if rest and rails.wanted(s) else None
 
 
 def _phase(s: Snapshot, ranks: tuple[RankView, ...]) -> Phase:

@@ -23,6 +23,7 @@ from sparkd.core.facts import (
     Unknown,
 )
 from sparkd.core.hardware import HardwareFacts
+from sparkd.core.railfacts import RailFact
 
 Want = Literal["up", "down"]
 Phase = Literal["down", "gated", "starting", "ready", "degraded", "stopping", "held"]
@@ -169,7 +170,8 @@ class Report:
     """What a daemon tells its peers about its own host, and only about that.
 
     `instance` is new with each daemon process and `sequence` grows within it, so that a late push never replaces newer
-    news. A None stands for "this host cannot tell", with the reason in `unknown`.
+    news. A None stands for "this host cannot tell", with the reason in `unknown`. `rails` are its measurements that
+    count; `measuring` is what its measuring unit does now, empty while none is alive.
     """
 
     node: str
@@ -190,6 +192,8 @@ class Report:
     digests: dict[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     memory_available_kib: int = 0
+    rails: tuple[RailFact, ...] = ()
+    measuring: str = ""
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,16 @@ from sparkd.core.model import (
     RoceFact,
     Unknown,
 )
+from sparkd.core.railfacts import RailFact, RailFacts, RailPolicy
+from sparkd.core.rails import Rail, current, measured
 
 
 @dataclass(frozen=True)
 class Policy:
     """The times and budgets of `[recovery]` and `[peers]` in sparkd.toml; seconds unless the name says otherwise.
 
-    `adopt`: plan with the addresses that the hosts' own configuration has put on the fabric ports.
+    `adopt`: plan with the addresses that the hosts' own configuration has put on the fabric ports. `rails`: how rails
+    are measured before a start; None: not at all.
     """
 
     backoff: float = 5.0
@@ -37,6 +40,7 @@ class Policy:
     window: float = 3600.0
     peer_fresh: float = 15.0
     adopt: bool = False
+    rails: RailPolicy | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class Snapshot:
     hardware: HardwareFacts | None = None
     memory: FabricMemory = field(default_factory=FabricMemory)
     attempt: Attempt | None = None
+    rails: RailFacts | Unknown = field(default_factory=RailFacts)
     peers: tuple[PeerView, ...] = ()
     digests: dict[str, str] = field(default_factory=dict)
     ages: dict[str, float] = field(default_factory=dict)
@@ -113,6 +118,16 @@ class Snapshot:
     def findings(self) -> tuple[Finding, ...]:
         """What this host's own facts say against a start."""
         return judge.own(self)
+
+    @cached_property
+    def rail_facts(self) -> tuple[RailFact, ...]:
+        """What is on record of this host's rails as they are now."""
+        return current(self)
+
+    @cached_property
+    def rated(self) -> tuple[Rail, ...]:
+        """The rails whose measurement counts at both ends."""
+        return measured(self)
 
     @property
     def next_epoch(self) -> int:

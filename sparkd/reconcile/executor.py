@@ -14,6 +14,7 @@ from sparkd.core.actions import (
     ApplyFabric,
     FabricChange,
     ForgetRank,
+    Measure,
     Record,
     Remember,
     RemoveAddress,
@@ -23,14 +24,17 @@ from sparkd.core.actions import (
     SetSysctl,
     SetUp,
     StartRank,
+    StopMeasuring,
     StopRank,
 )
 from sparkd.core.model import Attempt, FabricMemory, Intent
-from sparkd.ports import Clock, DoorError, Links, RankFiles, Store, Units
+from sparkd.ports import Clock, DoorError, Links, Rails, RankFiles, Store, Units
 from sparkd.reconcile.events import EventLog
 
 Environment = Callable[[int, tuple[str, ...]], Awaitable[Mapping[str, str]]]
 """The environment file of this host's rank, from an epoch and the RDMA devices to use. Raises DoorError."""
+RailEnvironment = Callable[[Measure], Awaitable[Mapping[str, str]]]
+"""The environment file of the unit that measures rails. Raises DoorError."""
 
 
 @dataclass
@@ -54,6 +58,8 @@ class Executor:
         clock: Clock,
         events: EventLog,
         environment: Environment,
+        rails: Rails,
+        rail_environment: RailEnvironment,
     ) -> None:
         self._state = state
         self._units = units
@@ -63,6 +69,8 @@ class Executor:
         self._clock = clock
         self._events = events
         self._environment = environment
+        self._rails = rails
+        self._rail_environment = rail_environment
         self._unfinished: Action | None = None
 
     async def adopt(self, intent: Intent) -> None:
@@ -103,6 +111,9 @@ class Executor:
             case StartRank(attempt, hcas):
                 await self._start(attempt, hcas)
                 return "units"
+            case Measure() | StopMeasuring():
+                await self._measure(action, announced)
+                return "rails"
             case StopRank(epoch, why):
                 if not announced:
                     self._events.add("action", f"stopping sparkd-rank@{epoch}.service: {why}")
@@ -114,6 +125,23 @@ class Executor:
                 return "units"
             case _:
                 assert_never(action)
+
+    async def forget_rails(self) -> None:
+        await self._rails.forget()
+
+    async def _measure(self, action: Measure | StopMeasuring, announced: bool) -> None:
+        name = f"sparkd-measure@{action.epoch}.service"
+        if isinstance(action, StopMeasuring):
+            if not announced:
+                self._events.add("action", f"stopping {name}: {action.why}")
+            await self._rails.stop(action.epoch)
+            return
+        if not announced:
+            self._events.add("action", f"measuring {', '.join(action.devices)}: starting {name}")
+        try:
+            await self._rails.start(action.epoch, await self._rail_environment(action))
+        except (DoorError, ValueError) as error:
+            raise DoorError(f"{name} could not be started: {error}") from None
 
     async def _record(self, attempt: Attempt) -> None:
         before = self._state.attempt

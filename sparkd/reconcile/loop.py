@@ -11,7 +11,7 @@ from typing import Any
 from ring_mesh import Cluster, plan_as_json
 from sparkd import wire
 from sparkd.core import intent as intents
-from sparkd.core.actions import StopRank
+from sparkd.core.actions import Measure, StopMeasuring, StopRank
 from sparkd.core.cabling import plan_of
 from sparkd.core.decide import Decision, decide
 from sparkd.core.hardware import HardwareFacts
@@ -22,6 +22,7 @@ from sparkd.reconcile import status
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Executor, State
 from sparkd.reconcile.observer import Observer
+from sparkd.reconcile.trials import Trials
 
 # A cycle that acted is followed by another at once, so that the next step needs no tick. This many in a row are
 # enough for a whole start; more would mean that actions have no effect.
@@ -87,6 +88,7 @@ class Loop:
         self.hardware: HardwareFacts | None = None
         self._failure = ""
         self._over: dict[tuple[str, int], float] = {}
+        self._trials = Trials()
         self.cycles = 0
         self.cycle_seconds = 0.0
 
@@ -138,8 +140,10 @@ class Loop:
         failed = False
         self._failure = ""
         for action in decision.actions:
-            if failed and not isinstance(action, StopRank):
+            if failed and not isinstance(action, StopRank | StopMeasuring):
                 continue
+            if isinstance(action, Measure):
+                self._trials.began()
             try:
                 self._observer.stale(await self._executor.do(action))
             except DoorError as error:
@@ -179,6 +183,7 @@ class Loop:
             hardware=self.hardware,
             memory=self.state.memory,
             attempt=self.state.attempt,
+            rails=self._trials.seen(o.rails, self._clock.monotonic()),
             peers=views,
             digests=self.site.digests,
             ages=self._ages(views),
@@ -259,6 +264,26 @@ class Loop:
                 raise Refusal("not-saved", f"the request could not be saved: {error}") from None
             self.events.add("action", f"fabric ports {'released' if released else 'taken back'} by {by}")
         self.wake("network")
+
+    async def remeasure(self, by: str) -> None:
+        """Forget what was measured of this host's rails, so that the next start measures them anew. Raises Refusal."""
+        self.ring()  # not before the first cycle
+        async with self._turn:
+            snapshot = self._snapshot()
+            if isinstance(snapshot.units, Unknown) or any(unit.alive for unit in snapshot.units):
+                raise Refusal("fabric-in-use", "a rank runs here, and rails are measured only while none does")
+            try:
+                await self._executor.forget_rails()
+            except DoorError as error:
+                raise Refusal("not-saved", f"the request could not be saved: {error}") from None
+            self._trials.again()
+            self.events.add("action", f"measurements of the rails forgotten by {by}")
+            # Nobody who asks right after this may be told of what is forgotten.
+            self._observer.stale("rails")
+            await self._observer.refresh()
+            snapshot = self._snapshot()
+            self._publish(snapshot, decide(snapshot))
+        self.wake("rails")
 
     def receive(self, report: Report) -> Report:
         """A peer's report, pushed; the answer is this host's."""

@@ -42,6 +42,7 @@ OPERATIONS = {
     ("post", "/v1/ring/clear"),
     ("post", "/v1/host/fabric/down"),
     ("post", "/v1/host/fabric/up"),
+    ("post", "/v1/host/fabric/measure"),
     *(("get", path.replace("/1", "/{epoch}")) for path in EVERY_GET),
 }
 

@@ -10,13 +10,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
+from ring_mesh import End
 from sparkd.core import intent as intents
-from sparkd.core import links
-from sparkd.core.actions import Action, Adopt, ApplyFabric, ForgetRank, Record, Remember, StartRank, StopRank
+from sparkd.core import links, rails
+from sparkd.core.actions import (
+    Action,
+    Adopt,
+    ApplyFabric,
+    ForgetRank,
+    Measure,
+    Record,
+    Remember,
+    StartRank,
+    StopMeasuring,
+    StopRank,
+)
 from sparkd.core.decide import Decision, decide
 from sparkd.core.model import Attempt, FabricMemory, HostFacts, Intent, NetworkFacts, PeerView, RankUnit, Report
+from sparkd.core.railfacts import MeasureUnit, RailFact, RailFacts, RailPolicy
 from sparkd.core.snapshot import Policy, Snapshot
-from tests.core.builders import CABLING, CLUSTER, NODES, NOW, applied, bare_network, hears
+from sparkd.reconcile.trials import Trials
+from tests.core.builders import CABLING, CLUSTER, NODES, NOW, PLAN, applied, bare_network, hears
 
 
 @dataclass
@@ -34,6 +48,7 @@ class Daemon:
     sequence: int = 0
     heard: dict[str, tuple[Report, float]] = field(default_factory=dict)
     own: Report | None = None
+    trials: Trials = field(default_factory=Trials)
 
 
 @dataclass
@@ -45,6 +60,8 @@ class Host:
     boot: int = 1
     powered: bool = True
     daemon: Daemon | None = None
+    measuring: MeasureUnit | None = None
+    measured: dict[str, RailFact] = field(default_factory=dict)
 
     @property
     def boot_id(self) -> str:
@@ -57,7 +74,9 @@ class Host:
 class World:
     def __init__(self, policy: Policy | None = None) -> None:
         self.now = NOW
-        self.policy = policy or Policy(backoff=5.0)
+        self.policy = policy or Policy(backoff=5.0, rails=RailPolicy())
+        self.gbps: dict[str, float] = dict.fromkeys(NODES, 98.0)  # what each host can do
+        self.runs = 0  # of the unit that measures
         self.hosts = {name: Host(name, bare_network(name)) for name in NODES}
         self.cabling = CABLING
         self.cut: set[frozenset[str]] = set()
@@ -92,9 +111,15 @@ class World:
             hello=hears(name, self.cabling),
             memory=host.disk.memory,
             attempt=host.disk.attempt,
+            rails=self._rails(host, host.daemon),
             peers=tuple(self._view(host.daemon, other) for other in NODES if other != name),
             digests={"cluster": "same"},
         )
+
+    def _rails(self, host: Host, daemon: Daemon) -> RailFacts:
+        facts = daemon.trials.seen(RailFacts(tuple(host.measured.values()), host.measuring), self.now)
+        assert isinstance(facts, RailFacts)
+        return facts
 
     def _view(self, daemon: Daemon, other: str) -> PeerView:
         if other not in daemon.heard:
@@ -122,7 +147,8 @@ class World:
 
     def publish(self, host: Host) -> None:
         assert host.daemon is not None
-        after = decide(self.snapshot(host.name))
+        snapshot = self.snapshot(host.name)
+        after = decide(snapshot)
         host.daemon.sequence += 1
         host.daemon.own = Report(
             node=host.name,
@@ -134,10 +160,12 @@ class World:
             intent=host.disk.intent,
             attempt=host.disk.attempt,
             units=tuple(host.units.values()),
-            ends=links.ends(self.snapshot(host.name).plan, host.name, host.network),
+            ends=links.ends(snapshot.plan, host.name, host.network),
             neighbours=hears(host.name, self.cabling).neighbours,
             findings=after.findings,
             digests={"cluster": "same"},
+            rails=rails.valid(snapshot),
+            measuring="measuring" if host.measuring is not None else "",
         )
 
     def _execute(self, host: Host, action: Action) -> None:
@@ -153,7 +181,18 @@ class World:
                 assert not host.alive(), "the fabric is never changed under a running rank"
                 for change in changes:
                     host.network = applied(host.network, change)
+            case Measure(epoch, _, _):
+                assert not host.alive(), "rails are never measured beside a rank"
+                assert host.measuring is None
+                assert host.daemon is not None
+                host.daemon.trials.began()
+                host.measuring = MeasureUnit(epoch)
+                self.runs += 1
+            case StopMeasuring(epoch, _):
+                assert host.measuring == MeasureUnit(epoch)
+                host.measuring = None
             case StartRank(attempt, _):
+                assert host.measuring is None, "no rank starts beside a measurement"
                 host.disk.attempt = attempt
                 self._start_unit(host, attempt.epoch)
             case StopRank(epoch, _):
@@ -193,7 +232,9 @@ class World:
     # The engine.
 
     def engine(self) -> None:
-        """Ranks that can reach each other get one stage further; ranks that lost a member leave with status 70."""
+        """Ranks that can reach each other get one stage further; ranks that lost a member leave with status 70. Rails
+        are measured by those hosts that meet to do so."""
+        self._measure()
         for host in self.hosts.values():
             for unit in host.alive():
                 members = [self._member(other, unit.epoch) for other in NODES]
@@ -201,6 +242,33 @@ class World:
                     host.units[unit.epoch] = self._further(unit)
                 elif unit.text.startswith(("formed", "ready")):
                     self._exit(host, unit.epoch, 70, "a member was lost")
+
+    def _measure(self) -> None:
+        units = {name: host.measuring for name, host in self.hosts.items()}
+        for link in PLAN.links:
+            a, b = (end.node for end in link.ends)
+            met = units[a] == units[b] and frozenset((a, b)) not in self.cut
+            for end, far in (link.ends, link.ends[::-1]):
+                if units[end.node] is not None:
+                    self.hosts[end.node].measured[end.device] = self._fact(end, far, met)
+        for host in self.hosts.values():
+            host.measuring = None
+
+    def _fact(self, end: End, far: End, met: bool) -> RailFact:
+        host = self.hosts[end.node]
+        link = host.network.link(end.device)
+        assert link is not None
+        fact = RailFact(end.device, far.node, far.device, boot_id=host.boot_id, at=self.now)
+        if not met:
+            return replace(fact, error=f"{far.node} did not come")
+        rate = min(self.gbps[end.node], self.gbps[far.node])
+        return replace(fact, gbps=rate, method="rdma", mtu_passed=True, carrier_changes=link.carrier_changes)
+
+    def measure_all(self) -> None:
+        """Every rail has been measured, as after an earlier start."""
+        for link in PLAN.links:
+            for end, far in (link.ends, link.ends[::-1]):
+                self.hosts[end.node].measured[end.device] = self._fact(end, far, True)
 
     def _member(self, name: str, epoch: int) -> bool:
         host = self.hosts[name]
@@ -232,6 +300,7 @@ class World:
     def cut_power(self, name: str) -> None:
         host = self.hosts[name]
         host.powered, host.daemon, host.units, host.network = False, None, {}, bare_network(name)
+        host.measuring, host.measured = None, {}
 
     def restore_power(self, name: str) -> None:
         host = self.hosts[name]
