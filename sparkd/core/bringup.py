@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ring_mesh import FABRIC_DEVICES
-from sparkd.core import gates, links, rails, recovery
+from sparkd.core import gates, links, measuring, rails, recovery
 from sparkd.core.actions import (
     Action,
     ApplyFabric,
@@ -122,7 +122,7 @@ def measure(s: Snapshot) -> tuple[Action, ...]:
     if s.intent.want == "down" or isinstance(s.roce, Unknown) or tried(s):
         return ()
     devices = rails.wanted(s)
-    if not devices or rails.pause(s) or gates.before_measuring(s) or _any_rank(s):
+    if not devices or measuring.pause(s) or gates.before_measuring(s) or _any_rank(s):
         return ()
     return (Measure(s.intent.epoch, devices, _hcas(s, s.roce)),)
 

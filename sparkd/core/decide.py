@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sparkd.core import bringup, gates, intent, rails, recovery
+from sparkd.core import bringup, gates, intent, measuring, rails, recovery
 from sparkd.core.actions import Action, Adopt, Record
 from sparkd.core.model import Attempt, Finding, Intent, Phase, Unknown
 from sparkd.core.ranks import RankView, view
@@ -75,8 +75,7 @@ def decide(s: Snapshot) -> Decision:
 def _after(s: Snapshot, verdict: recovery.Verdict | None) -> float | None:
     if verdict is not None:
         return verdict.after if s.conductor else None
-    rest = rails.pause(s) if s.intent.want == "up" else 0.0
-    return rest if rest and rails.wanted(s) else None
+    return measuring.pause(s) or None if s.intent.want == "up" and rails.wanted(s) else None
 
 
 def _phase(s: Snapshot, ranks: tuple[RankView, ...]) -> Phase:

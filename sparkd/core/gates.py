@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ring_mesh import CablingError
-from sparkd.core import cabling, checks, doctor, judge, links, rails
+from sparkd.core import cabling, checks, doctor, judge, links, measuring, rails
 from sparkd.core import findings as catalogue
 from sparkd.core.model import Finding, PeerView, Report, Unknown
 from sparkd.core.snapshot import Snapshot
@@ -165,7 +165,7 @@ def ended(s: Snapshot) -> Iterator[tuple[str, str]]:
 
 def rails_measured(s: Snapshot) -> list[str]:
     """Every rail has been measured as it is now, and is good. Nothing is measured any more."""
-    return [finding.sentence for finding in rails.findings(s)] + rails.waits(s)
+    return [finding.sentence for finding in rails.findings(s)] + measuring.waits(s)
 
 
 def workers_run(s: Snapshot) -> list[str]:

@@ -27,7 +27,6 @@ ABOUT = {
     "node-slow": "no node is slower than the others",
     "mtu-wrong": "packets of 8972 bytes pass on each rail",
 }
-_PAUSE, _PAUSE_MAX = 2.0, 8.0  # seconds; the longest is shorter than the time for which a host waits for another
 
 
 @dataclass(frozen=True)
@@ -106,20 +105,27 @@ def wanted(s: Snapshot) -> tuple[str, ...]:
     return tuple(end.device for link in todo(s) for end in link.ends if end.node == s.node)
 
 
-def pause(s: Snapshot) -> float:
-    """Seconds until measuring may be tried again, after a try that brought nothing new."""
-    if isinstance(s.rails, Unknown) or not s.rails.tries:
-        return 0.0
-    return max(0.0, min(_PAUSE * 2.0 ** (s.rails.tries - 1), _PAUSE_MAX) - s.rails.rested)
-
-
 def findings(s: Snapshot) -> tuple[Finding, ...]:
-    """What the rates and the packets that do not pass say against a start, on any host."""
-    policy = s.policy.rails
-    return tuple(_findings(s.rated, policy, [n.name for n in s.cluster.nodes])) if policy is not None else ()
+    """What the rates and the packets that do not pass say against a start, on any host.
+
+    Nothing while any host measures: whether a rail is slow or its node shows only when all is known.
+    """
+    if s.policy.rails is None or measuring(s):
+        return ()
+    left = {end.node for link in todo(s) for end in link.ends}
+    nodes = [node.name for node in s.cluster.nodes if node.name not in left]
+    return tuple(_findings(s.rated, s.policy.rails, nodes))
+
+
+def measuring(s: Snapshot) -> list[tuple[str, str]]:
+    """The hosts that measure now, each with what it says of it, this host first."""
+    own = None if isinstance(s.rails, Unknown) else s.rails.running
+    here = [(s.node, own.text or "about to measure its rails")] if own is not None else []
+    return here + [(p.name, p.report.measuring) for p in s.peers if p.report is not None and p.report.measuring]
 
 
 def _findings(rails: Sequence[Rail], policy: RailPolicy, nodes: Sequence[str]) -> Iterator[Finding]:
+    """nodes: those of which all rails have been measured."""
     slow = next((node for node in nodes if _node_slow(node, rails, policy)), "")
     if slow:
         own, others = _split(slow, rails)
@@ -141,7 +147,7 @@ def _node_slow(node: str, rails: Sequence[Rail], policy: RailPolicy) -> bool:
     Rates of different methods are not compared: TCP shows the core that feeds it.
     """
     own, others = _split(node, rails)
-    if len(own) < 2 or not others or len({rail.method for rail in (*own, *others)}) > 1:
+    if not own or not others or len({rail.method for rail in (*own, *others)}) > 1:
         return False
     if all(rail.slow(policy) for rail in own) and not any(rail.slow(policy) for rail in others):
         return True
@@ -160,47 +166,6 @@ def _end(link: Link, node: str) -> End:
 
 def _median(rails: Sequence[Rail]) -> float:
     return median(rail.gbps or 0.0 for rail in rails)
-
-
-def waits(s: Snapshot) -> list[str]:
-    """What a start still waits for; it is asked only once the fabric is as planned everywhere."""
-    if s.policy.rails is None:
-        return []
-    own = None if isinstance(s.rails, Unknown) else s.rails.running
-    if _begun(s):
-        # Too late to measure, which would disturb the ranks that run, and they wait for the others.
-        return [] if own is None else [f"{own.name} on {s.node} is still alive"]
-    left, total = todo(s), len(s.plan.links)
-    running = [(s.node, own.text)] if own is not None else []
-    running += [(p.name, p.report.measuring) for p in s.peers if p.report is not None and p.report.measuring]
-    if running:
-        node, text = running[0]
-        return [f"{node} is {text or 'about to measure its rails'}, {total - len(left)} of {total} rails are measured"]
-    if not left:
-        return []
-    mine = set(wanted(s))
-    told = [
-        f"{s.node}: {f.device} to {f.node} is not measured: {f.error}"
-        for f in s.rail_facts
-        if f.error and f.device in mine
-    ]
-    if isinstance(s.rails, Unknown):
-        told = [f"{s.node} cannot tell what was measured: {s.rails.why}"]
-    elif mine and not told and s.rails.tries:
-        told = [f"{s.node}: the rails could not be measured: journalctl -u 'sparkd-measure@*' says why"]
-    if told and (rest := pause(s)):
-        told[0] += f"; again in {rest:.0f} s"
-    first, far = left[0].ends
-    return told or [
-        f"{len(left)} of {total} rails are to be measured, first {first.device} of {first.node} to {far.node}"
-    ]
-
-
-def _begun(s: Snapshot) -> bool:
-    """Some host has found every gate open, and has started its rank of this epoch."""
-    own = () if isinstance(s.units, Unknown) else s.units
-    theirs = (unit for peer in s.peers if peer.report is not None for unit in peer.report.units or ())
-    return any(unit.alive and unit.epoch == s.intent.epoch for unit in (*own, *theirs))
 
 
 def examine(s: Snapshot) -> tuple[CheckResult, ...]:

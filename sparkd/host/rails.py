@@ -16,7 +16,8 @@ from typing import Any
 from sparkd.codec import WireError, decode
 from sparkd.core.model import RankUnit
 from sparkd.core.railfacts import MeasureUnit, RailFact, RailFacts
-from sparkd.host.rankfiles import RunFiles
+from sparkd.host.files import replace
+from sparkd.host.rankfiles import render
 from sparkd.host.systemd import MEASURE, SystemdUnits
 from sparkd.host.worker import Worker
 
@@ -30,7 +31,6 @@ class UnitRails:
 
     def __init__(self, units: SystemdUnits, run: Path, results: Path = RESULTS, deadline: float = 2.0) -> None:
         self._units = units
-        self._files = RunFiles(run, deadline, "measure")
         self._run = run
         self._results = results / "rails.json"
         self._forgotten = run / "rails-forgotten"
@@ -44,7 +44,8 @@ class UnitRails:
         return RailFacts(facts, _running(alive[-1]) if alive else None)
 
     async def start(self, epoch: int, environment: Mapping[str, str]) -> None:
-        await self._files.write(epoch, environment)
+        content = render(environment).encode("ascii")
+        await self._worker.call(partial(replace, self._run / f"measure-{epoch}.env", content, 0o640))
         await self._units.start(epoch, MEASURE)
 
     async def stop(self, epoch: int) -> None:
@@ -54,7 +55,6 @@ class UnitRails:
         await self._worker.call(lambda: self._forgotten.write_text(f"{time.monotonic()}\n", "ascii"))
 
     def close(self) -> None:
-        self._files.close()
         self._worker.close()
 
     def _read(self, alive: set[int]) -> tuple[RailFact, ...]:

@@ -1,4 +1,4 @@
-"""The environment files that units read: DIRECTORY/rank-EPOCH.env, in systemd's EnvironmentFile syntax."""
+"""The environment files that the rank units read: DIRECTORY/rank-EPOCH.env, in systemd's EnvironmentFile syntax."""
 
 from __future__ import annotations
 
@@ -16,14 +16,10 @@ _VALUE = re.compile(r"[!#-&(-\[\]-~]*")
 
 
 class RunFiles:
-    """The files hold a key of the epoch, so not everyone may read them; for a unit systemd does, as root.
+    """The files hold the key of the epoch's group, so not everyone may read them; for a unit systemd does, as root."""
 
-    `kind`: rank or measure, the first word of the names.
-    """
-
-    def __init__(self, directory: Path, deadline: float = 2.0, kind: str = "rank") -> None:
+    def __init__(self, directory: Path, deadline: float = 2.0) -> None:
         self._directory = directory
-        self._kind = kind
         self._worker = Worker("rank files", deadline)
 
     async def write(self, epoch: int, environment: Mapping[str, str]) -> None:
@@ -38,7 +34,7 @@ class RunFiles:
         self._worker.close()
 
     def _path(self, epoch: int) -> Path:
-        return self._directory / f"{self._kind}-{epoch}.env"
+        return self._directory / f"rank-{epoch}.env"
 
 
 def render(environment: Mapping[str, str]) -> str:

@@ -22,7 +22,8 @@ def test_defaults(etc: Etc) -> None:
     settings = etc.load()
     assert settings.node == "spark1"
     assert [node.name for node in settings.cluster.nodes] == ["spark1", "spark2", "spark3"]
-    assert (settings.engine, settings.listen, settings.policy, settings.tick) == (Engine(), Listen(), Policy(), 5.0)
+    assert (settings.engine, settings.listen, settings.policy) == (Engine(), Listen(), Policy(rails=RailPolicy()))
+    assert settings.tick == 5.0
     assert settings.token == "t0ken-of-the-lab-cluster"
     assert settings.cluster_key == bytes.fromhex("ab" * 32)
     assert settings.paths.tls == etc.folder / "tls"
