@@ -48,7 +48,7 @@ async def measure_rail(environment: MeasureEnvironment, rail: Rail, partner: Par
     """
     end, far = rail.link.end(environment.rank), rail.link.far(environment.rank)
     name = environment.nodes[far.rank]
-    before = _changes(end.device)
+    before = changes_of(end.device)
     gbps: float | None = None
     passed: bool | None = None
     method = problem = ""
@@ -72,7 +72,7 @@ async def measure_rail(environment: MeasureEnvironment, rail: Rail, partner: Par
             problem = ""
         except Failed as failure:
             problem = str(failure)
-    changes = _changes(end.device)
+    changes = changes_of(end.device)
     if not problem and changes != before:
         problem = f"the carrier of {end.device} changed while it was measured"
     return Result(end.device, name, far.device, gbps, method, passed, problem, carrier_changes=changes)
@@ -203,8 +203,9 @@ def _given(rates: Rates) -> float:
     return rates.gbps
 
 
-def _changes(device: str) -> int:
+def changes_of(device: str) -> int:
+    """How often the device's carrier has come or gone; -1 without such a device, which whoever uses it will say."""
     try:
         return carrier_changes(device)
     except (OSError, ValueError):
-        return -1  # there is no such device: what is tried with it says so
+        return -1

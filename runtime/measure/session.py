@@ -6,19 +6,18 @@ is told first which rails each side wants: what either wants, both measure.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 
 from runtime.log import log
 from runtime.measure import perftest
 from runtime.measure.environment import MeasureEnvironment, Rail
 from runtime.measure.messages import Plan, hear, tell
-from runtime.measure.rail import MARGIN_SECONDS, MESSAGE_SECONDS, RAIL_SECONDS, Partner, hello, measure_rail
+from runtime.measure.rail import MARGIN_SECONDS, MESSAGE_SECONDS, RAIL_SECONDS, Partner, changes_of, hello, measure_rail
 from runtime.measure.results import Result
 from runtime.probe.door import Door
 from runtime.probe.handshake import Refused, WrongKey, introduce
 from runtime.probe.messages import Hello
 from runtime.probe.sockets import connect, listen
-from runtime.probe.wire import Channel, ChannelError, reason
+from runtime.probe.wire import Channel, ChannelError, ChannelSilent, reason
 
 CONTROL = -1
 RETRY_SECONDS = 0.1
@@ -119,7 +118,8 @@ class Session:
             except (WrongKey, Refused) as error:
                 why = f": {error}"
             except ChannelError as error:
-                why = f" ({error})"
+                # How long the last of many attempts took says nothing.
+                why = "" if isinstance(error, ChannelSilent) else f" ({error})"
             await asyncio.sleep(RETRY_SECONDS)
         self._absent[rank] = f"{e.nodes[rank]} did not answer on {to[0]}:{to[1]} within {e.patience:g} s{why}"
 
@@ -176,4 +176,4 @@ class Session:
     def _unmeasured(self, rail: Rail, why: str) -> Result:
         e = self._environment
         end, far = rail.link.end(e.rank), rail.link.far(e.rank)
-        return replace(Result(end.device, e.nodes[far.rank], far.device), error=why)
+        return Result(end.device, e.nodes[far.rank], far.device, error=why, carrier_changes=changes_of(end.device))

@@ -16,6 +16,7 @@ from sparkd.core.cabling import plan_of
 from sparkd.core.decide import Decision, decide
 from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import Finding, PeerView, Report, Unknown
+from sparkd.core.rails import wanted
 from sparkd.core.snapshot import Policy, Snapshot
 from sparkd.ports import Clock, DoorError, Notifier, Peers
 from sparkd.reconcile import status
@@ -130,6 +131,8 @@ class Loop:
             self.events.at(decision.intent, decision.phase)
             acted = await self._execute(decision)
             self._publish(snapshot, decision)
+            if self._trials.in_vain and not wanted(snapshot):
+                self._trials.again()
             left -= 1
             if not acted or left == 0:
                 return decision

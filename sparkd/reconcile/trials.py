@@ -15,21 +15,29 @@ class Trials:
         self._tries = 0
         self._running = False
         self._ended = 0.0
-        self._found: frozenset[tuple[str, float]] = frozenset()
+        self._found: frozenset[tuple[str, str, int]] = frozenset()
 
     def began(self) -> None:
         self._running = True
         self._tries += 1
 
     def again(self) -> None:
-        """An operator wants a new measurement."""
+        """Nothing is left to measure, or an operator wants it anew."""
         self._tries = 0
 
+    @property
+    def in_vain(self) -> bool:
+        return self._tries > 0
+
     def seen(self, rails: RailFacts | Unknown, now: float) -> RailFacts | Unknown:
-        """The facts with `tries` and `rested`. A try that has measured anything begins the count anew."""
+        """The facts with `tries` and `rested`. A try that has measured anything new begins the count anew; the same
+        rail once more is nothing new.
+        """
         if isinstance(rails, Unknown):
             return rails
-        found = frozenset((fact.device, fact.at) for fact in rails.measured if not fact.error)
+        found = frozenset(
+            (fact.device, fact.boot_id, fact.carrier_changes) for fact in rails.measured if not fact.error
+        )
         if found - self._found:
             self._tries = 0
         self._found = found

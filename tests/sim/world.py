@@ -61,6 +61,8 @@ class Host:
     powered: bool = True
     daemon: Daemon | None = None
     measuring: MeasureUnit | None = None
+    meant: tuple[str, ...] = ()  # the devices that its unit is to measure, and
+    since: float = 0.0  # when it began
     measured: dict[str, RailFact] = field(default_factory=dict)
 
     @property
@@ -77,6 +79,7 @@ class World:
         self.policy = policy or Policy(backoff=5.0, rails=RailPolicy())
         self.gbps: dict[str, float] = dict.fromkeys(NODES, 98.0)  # what each host can do
         self.runs = 0  # of the unit that measures
+        self.walled: set[str] = set()  # hosts that nobody can meet to measure
         self.hosts = {name: Host(name, bare_network(name)) for name in NODES}
         self.cabling = CABLING
         self.cut: set[frozenset[str]] = set()
@@ -142,6 +145,8 @@ class World:
         if crash_after is not None:
             self.crash_daemon(name)
             return None
+        if not rails.wanted(snapshot):
+            host.daemon.trials.again()
         self.publish(host)
         return decision
 
@@ -181,16 +186,16 @@ class World:
                 assert not host.alive(), "the fabric is never changed under a running rank"
                 for change in changes:
                     host.network = applied(host.network, change)
-            case Measure(epoch, _, _):
+            case Measure(epoch, devices, _):
                 assert not host.alive(), "rails are never measured beside a rank"
                 assert host.measuring is None
                 assert host.daemon is not None
                 host.daemon.trials.began()
-                host.measuring = MeasureUnit(epoch)
+                host.measuring, host.meant, host.since = MeasureUnit(epoch), devices, self.now
                 self.runs += 1
             case StopMeasuring(epoch, _):
                 assert host.measuring == MeasureUnit(epoch)
-                host.measuring = None
+                host.measuring, host.meant = None, ()
             case StartRank(attempt, _):
                 assert host.measuring is None, "no rank starts beside a measurement"
                 host.disk.attempt = attempt
@@ -244,15 +249,23 @@ class World:
                     self._exit(host, unit.epoch, 70, "a member was lost")
 
     def _measure(self) -> None:
-        units = {name: host.measuring for name, host in self.hosts.items()}
+        """A unit waits for the others, for 10 s at most; what either end wants, both measure."""
         for link in PLAN.links:
-            a, b = (end.node for end in link.ends)
-            met = units[a] == units[b] and frozenset((a, b)) not in self.cut
-            for end, far in (link.ends, link.ends[::-1]):
-                if units[end.node] is not None:
-                    self.hosts[end.node].measured[end.device] = self._fact(end, far, met)
+            a, b = (self.hosts[end.node] for end in link.ends)
+            wanted = any(end.device in self.hosts[end.node].meant for end in link.ends)
+            meet = a.measuring == b.measuring and not self.walled & {a.name, b.name}
+            if a.measuring is not None and wanted and meet and frozenset((a.name, b.name)) not in self.cut:
+                for end, far in (link.ends, link.ends[::-1]):
+                    host = self.hosts[end.node]
+                    host.measured[end.device] = self._fact(end, far, True)
+                    host.meant = tuple(device for device in host.meant if device != end.device)
         for host in self.hosts.values():
-            host.measuring = None
+            late = self.now - host.since >= 10.0
+            for end in PLAN.ends_of(host.name):
+                if host.measuring is not None and late and end.device in host.meant:
+                    host.measured[end.device] = self._fact(end, PLAN.far_end(end), False)
+            if late or not host.meant:
+                host.measuring, host.meant = None, ()
 
     def _fact(self, end: End, far: End, met: bool) -> RailFact:
         host = self.hosts[end.node]
@@ -300,7 +313,7 @@ class World:
     def cut_power(self, name: str) -> None:
         host = self.hosts[name]
         host.powered, host.daemon, host.units, host.network = False, None, {}, bare_network(name)
-        host.measuring, host.measured = None, {}
+        host.measuring, host.meant, host.measured = None, (), {}
 
     def restore_power(self, name: str) -> None:
         host = self.hosts[name]
