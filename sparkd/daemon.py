@@ -17,16 +17,18 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
-from ring_mesh import engine_environment, plan, rank_environment
+from ring_mesh import engine_environment, measure_environment, plan, rank_environment
 from sparkd import __version__, wire
 from sparkd.api.guard import BodyLimit, TokenGuard
 from sparkd.api.later import Later
 from sparkd.api.listener import Listener, tcp_socket, unix_socket
 from sparkd.api.peer import peer_app
 from sparkd.config import ConfigError, Settings, check_host, load
+from sparkd.core.actions import Measure
 from sparkd.core.cabling import plan_of
 from sparkd.core.checks.gids import gid_missing
 from sparkd.core.hardware import GidFact
+from sparkd.core.railfacts import RailPolicy
 from sparkd.host.clock import SystemClock
 from sparkd.host.gids import SysfsGids
 from sparkd.host.hardware import Hardware
@@ -36,6 +38,7 @@ from sparkd.host.netlink import NetlinkLinks
 from sparkd.host.notify import SystemdNotifier
 from sparkd.host.processes import RankProcesses
 from sparkd.host.procfs import AvailableMemory, ProcHost
+from sparkd.host.rails import UnitRails
 from sparkd.host.rankfiles import RunFiles
 from sparkd.host.sources import SourceFiles, registry
 from sparkd.host.store import FileStore
@@ -48,7 +51,7 @@ from sparkd.peers.tls import Credentials, client_context, server_context
 from sparkd.ports import DoorError
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.examiner import Examiner
-from sparkd.reconcile.executor import Environment, Executor, State
+from sparkd.reconcile.executor import Environment, Executor, RailEnvironment, State
 from sparkd.reconcile.floor import FloorGuard
 from sparkd.reconcile.loop import Loop, Site
 from sparkd.reconcile.observer import Observer
@@ -164,7 +167,8 @@ def _wire(
     cluster = settings.cluster.name
     hello = MulticastHellos(cluster, settings.node, node_id(settings.paths.state), settings.cluster_key)
     gids = SysfsGids()
-    for door in (units, links, roce, host, files, hello, gids):
+    rails = UnitRails(units, settings.paths.run)
+    for door in (units, links, roce, host, files, hello, gids, rails):
         stack.callback(door.close)
     events = EventLog(settings.node, clock)
     for note in store.notes:
@@ -180,6 +184,8 @@ def _wire(
         events=events,
         environment=_environment(settings, state, start_gids),
         gids=start_gids.look,
+        rails=rails,
+        rail_environment=_rail_environment(settings, state, start_gids, host),
     )
     poller = _poller(settings)
     stack.callback(poller.close)
@@ -191,7 +197,7 @@ def _wire(
     loop = Loop(
         site,
         state,
-        observer=Observer(units, links, roce, host, hello),
+        observer=Observer(units, links, roce, host, hello, rails if settings.policy.rails is not None else None),
         executor=executor,
         peers=poller,
         clock=clock,
@@ -291,6 +297,27 @@ class _StartGids:
         return marks
 
 
+def _rail_environment(settings: Settings, state: State, gids: _StartGids, host: ProcHost) -> RailEnvironment:
+    policy = settings.policy.rails or RailPolicy()
+
+    async def environment(measure: Measure) -> Mapping[str, str]:
+        the_plan = plan_of(settings.cluster, state.intent.cables, state.intent.addresses)
+        label = f"measuring before epoch {measure.epoch}".encode()
+        await gids.look(measure.hcas)
+        return measure_environment(
+            the_plan,
+            settings.node,
+            measure.epoch,
+            devices=measure.devices,
+            gid_indices=dict(zip(measure.hcas, gids.indices, strict=True)),
+            key=hmac.new(settings.cluster_key, label, hashlib.sha256).hexdigest(),
+            boot_id=(await host.observe()).boot_id,
+            seconds=policy.seconds,
+        )
+
+    return environment
+
+
 def digests(settings: Settings) -> dict[str, str]:
     """What must be equal on all hosts before a rank starts, by key of sparkd.toml; secrets by their fingerprint."""
     cluster = settings.cluster
@@ -303,6 +330,7 @@ def digests(settings: Settings) -> dict[str, str]:
         "engine.rendezvous_port": str(settings.engine.rendezvous_port),
         "engine.api": settings.engine.api,
         "fabric.address_plan": "adopt" if settings.policy.adopt else "base",
+        **_rail_digests(settings.policy.rails),
         "wire": str(wire.WIRE_VERSION),
         **_environment_in_common(settings),
     }
@@ -317,6 +345,18 @@ def _environment_in_common(settings: Settings) -> dict[str, str]:
     hcas = [end.hca for end in the_plan.ends_of(settings.node)]
     planned = engine_environment(the_plan, settings.node, hcas=hcas)
     return {f"environment.{name}": value for name, value in planned.items() if name not in _OF_ONE_HOST}
+
+
+def _rail_digests(policy: RailPolicy | None) -> dict[str, str]:
+    """What is measured on one host and not on another is missing for ever."""
+    if policy is None:
+        return {"fabric.measure_seconds": "0"}
+    return {
+        "fabric.measure_seconds": f"{policy.seconds:g}",
+        "fabric.rail_min_gbps": f"{policy.min_gbps:g}",
+        "fabric.rail_min_tcp_gbps": f"{policy.min_tcp_gbps:g}",
+        "fabric.node_slow_ratio": f"{policy.slow_ratio:g}",
+    }
 
 
 @contextlib.asynccontextmanager

@@ -23,10 +23,12 @@ from sparkd.core.model import (
     Report,
     RoceFact,
 )
+from sparkd.core.railfacts import RailFacts
 from sparkd.core.reach import ReachFact
 
 Wake = Callable[[str], None]
-"""Called with a source's name ("units", "network", "hello", "peers", "reach") from the event loop when it has news."""
+"""Called from the event loop with a source's name when it has news: "units", "rails", "network", "hello", "peers",
+"reach"."""
 
 
 class DoorError(Exception):
@@ -93,6 +95,19 @@ class RankFiles(Protocol):
     async def write(self, epoch: int, environment: Mapping[str, str]) -> None: ...
 
     async def remove(self, epoch: int) -> None: ...
+
+
+class Rails(Protocol):
+    """The unit that measures this host's rails, and what it has found. Units tells its news, as "rails"."""
+
+    async def observe(self) -> RailFacts: ...
+
+    async def start(self, epoch: int, environment: Mapping[str, str]) -> None: ...
+
+    async def stop(self, epoch: int) -> None: ...
+
+    async def forget(self) -> None:
+        """What was found until now counts no more, also after a restart."""
 
 
 class Store(Protocol):

@@ -67,6 +67,25 @@ class FabricStatus:
 
 
 @dataclass(frozen=True)
+class RailEnd:
+    node: str
+    device: str
+
+
+@dataclass(frozen=True)
+class RailStatus:
+    """A link as it was last measured. `gbps`: the lower of both directions, null if only the MTU was tried. `method`:
+    rdma or tcp. `mtu_passed`: whether packets of 8972 bytes pass, null if no datagrams do.
+    """
+
+    a: RailEnd
+    b: RailEnd
+    gbps: float | None
+    method: str
+    mtu_passed: bool | None
+
+
+@dataclass(frozen=True)
 class EngineStatus:
     name: str
     api: str
@@ -77,7 +96,7 @@ class RingStatus:
     """GET /v1/ring. `node` is who answers; `waits` holds one sentence for each thing the ring waits for.
 
     `cables`: the complete ring that the ports hear, each as "spark1.0~spark2.1"; empty while there is none.
-    `maintenance`: null unless sparkctl hold is in force.
+    `maintenance`: null unless sparkctl hold is in force. `rails`: those whose measurement counts.
     """
 
     phase: str
@@ -99,6 +118,7 @@ class RingStatus:
     deaths: tuple[Death, ...]
     cables: tuple[str, ...] = ()
     maintenance: Maintenance | None = None
+    rails: tuple[RailStatus, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,17 @@ from ring_mesh import Cluster, ClusterError, parse_cluster
 from ring_mesh.cluster import shown, unknown_keys
 from sparkd.config.files import Document
 from sparkd.config.settings import Engine, Listen, Problem
+from sparkd.core.railfacts import RailPolicy
 from sparkd.core.snapshot import Policy
 
 ENGINES = ("probe",)
+# Within less, a stream over TCP has not come up to its rate.
+_MEASURE_SECONDS_MIN = 0.05
 
 _TABLES: dict[str, tuple[str, ...]] = {
     "node": ("name",),
     "cluster": (),  # its keys are known to ring_mesh
-    "fabric": ("address_plan",),
+    "fabric": ("address_plan", "measure_seconds", "rail_min_gbps", "rail_min_tcp_gbps", "node_slow_ratio"),
     "engine": ("name", "rendezvous_port", "api"),
     "listen": ("operator", "peer_port"),
     "recovery": (
@@ -113,6 +116,7 @@ class Checker:
             memory_back=self._memory_back(),
             memory_floor_kib=self._memory_floor(),
             memory_back_seconds=self._number("recovery.memory_back_seconds", Policy.memory_back_seconds, 0, 86400),
+            rails=self._rails(),
         )
         self._at_least("recovery.backoff_max_seconds", policy.backoff_max, "backoff_seconds", policy.backoff)
         self._at_least("peers.fresh_seconds", policy.peer_fresh, "twice tick_seconds", 2 * tick)
@@ -132,6 +136,18 @@ class Checker:
         if named not in expected.split(" or "):
             self.add("fabric.address_plan", shown(named), expected)
         return named
+
+    def _rails(self) -> RailPolicy | None:
+        """How rails are measured; None for `measure_seconds = 0`."""
+        policy = RailPolicy(
+            seconds=self._number("fabric.measure_seconds", RailPolicy.seconds, 0, 10),
+            min_gbps=self._number("fabric.rail_min_gbps", RailPolicy.min_gbps, 0, 1000),
+            min_tcp_gbps=self._number("fabric.rail_min_tcp_gbps", RailPolicy.min_tcp_gbps, 0, 1000),
+            slow_ratio=self._number("fabric.node_slow_ratio", RailPolicy.slow_ratio, 0, 1),
+        )
+        if 0 < policy.seconds < _MEASURE_SECONDS_MIN:
+            self.add("fabric.measure_seconds", f"{policy.seconds:g}", f"0, or from {_MEASURE_SECONDS_MIN:g} to 10")
+        return policy if policy.seconds else None
 
     def _value(self, key: str) -> object | None:
         table, _, name = key.partition(".")

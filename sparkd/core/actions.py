@@ -101,6 +101,21 @@ class StartRank:
 
 
 @dataclass(frozen=True)
+class Measure:
+    """Start the unit that measures rails. devices: of this host, to be measured; hcas: as in StartRank."""
+
+    epoch: int
+    devices: tuple[str, ...]
+    hcas: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StopMeasuring:
+    epoch: int
+    why: str
+
+
+@dataclass(frozen=True)
 class StopRank:
     epoch: int
     why: str
@@ -120,4 +135,4 @@ class Record:
     attempt: Attempt
 
 
-Action = Adopt | ApplyFabric | Remember | StartRank | StopRank | ForgetRank | Record
+Action = Adopt | ApplyFabric | Remember | Measure | StopMeasuring | StartRank | StopRank | ForgetRank | Record

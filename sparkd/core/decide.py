@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sparkd.core import bringup, free, gates, intent, recovery
+from sparkd.core import bringup, free, gates, intent, measuring, rails, recovery
 from sparkd.core.actions import Action, Adopt, Record
 from sparkd.core.model import Attempt, Finding, Intent, Phase, Unknown
 from sparkd.core.ranks import RankView, view
@@ -56,6 +56,7 @@ def decide(s: Snapshot) -> Decision:
     actions += bringup.clean(s)
     actions += bringup.mend(s)
     if verdict is None:
+        actions += bringup.measure(s)
         actions += bringup.start(s)
     ranks = view(s)
     phase = _phase(s, ranks)
@@ -72,7 +73,7 @@ def decide(s: Snapshot) -> Decision:
         gates.own_findings(s),
         s.intent,
         s.attempt,
-        verdict.after if verdict is not None and s.conductor else free.look_again(s),
+        _after(s, verdict),
     )
 
 
@@ -85,6 +86,14 @@ def _left_alone(s: Snapshot, actions: list[Action]) -> Decision:
     assert s.intent.maintenance is not None
     summary = f"{s.intent.maintenance.sentence(s.now)}; {summary}"
     return Decision(phase, tuple(actions), waits, summary, ranks, gates.own_findings(s), s.intent, s.attempt)
+
+
+def _after(s: Snapshot, verdict: recovery.Verdict | None) -> float | None:
+    if verdict is not None:
+        return verdict.after if s.conductor else None
+    if s.intent.want == "up" and rails.wanted(s) and (pause := measuring.pause(s)):
+        return pause
+    return free.look_again(s)
 
 
 def _phase(s: Snapshot, ranks: tuple[RankView, ...]) -> Phase:

@@ -27,6 +27,7 @@ from sparkd.core.facts import (
 )
 from sparkd.core.hardware import HardwareFacts
 from sparkd.core.maintenance import Maintenance
+from sparkd.core.railfacts import RailFact
 
 Want = Literal["up", "down"]
 Phase = Literal["down", "gated", "starting", "ready", "degraded", "stopping", "held", "maintenance"]
@@ -172,7 +173,8 @@ class Report:
 
     `instance` is new with each daemon process and `sequence` grows within it, so that a late push never replaces newer
     news. A None stands for "this host cannot tell", with the reason in `unknown`. `left`: see sparkd.core.free.
-    `probe_port`: the TCP port that peers try (sparkd.core.reach), 0 for none.
+    `probe_port`: the TCP port that peers try (sparkd.core.reach), 0 for none. `rails` are its
+    measurements that count; `measuring` is what its measuring unit does now, empty while none is alive.
     """
 
     node: str
@@ -195,6 +197,8 @@ class Report:
     memory_available_kib: int = 0
     left: tuple[Process, ...] = ()
     probe_port: int = 0
+    rails: tuple[RailFact, ...] = ()
+    measuring: str = ""
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,8 @@ from sparkd.core.model import (
     RoceFact,
     Unknown,
 )
+from sparkd.core.railfacts import RailFact, RailFacts, RailPolicy
+from sparkd.core.rails import Rail, current, measured
 from sparkd.core.reach import ReachFact
 
 
@@ -33,7 +35,8 @@ class Policy:
     on a Spark and none elsewhere; `memory_back_seconds`: how long it is waited for. `memory_floor_kib`: below which a
     rank is killed, None for 4 GiB on a Spark and none elsewhere.
 
-    `adopt`: plan with the addresses that the hosts' own configuration has put on the fabric ports.
+    `adopt`: plan with the addresses that the hosts' own configuration has put on the fabric ports. `rails`: how rails
+    are measured before a start; None: not at all.
     """
 
     backoff: float = 5.0
@@ -45,6 +48,7 @@ class Policy:
     memory_back: float | None = None
     memory_back_seconds: float = 120.0
     memory_floor_kib: int | None = None
+    rails: RailPolicy | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,7 @@ class Snapshot:
     hardware: HardwareFacts | None = None
     memory: FabricMemory = field(default_factory=FabricMemory)
     attempt: Attempt | None = None
+    rails: RailFacts | Unknown = field(default_factory=RailFacts)
     peers: tuple[PeerView, ...] = ()
     digests: dict[str, str] = field(default_factory=dict)
     ages: dict[str, float] = field(default_factory=dict)
@@ -124,6 +129,16 @@ class Snapshot:
     def findings(self) -> tuple[Finding, ...]:
         """What this host's own facts say against a start."""
         return judge.own(self)
+
+    @cached_property
+    def rail_facts(self) -> tuple[RailFact, ...]:
+        """What is on record of this host's rails as they are now."""
+        return current(self)
+
+    @cached_property
+    def rated(self) -> tuple[Rail, ...]:
+        """The rails whose measurement counts at both ends."""
+        return measured(self)
 
     @property
     def next_epoch(self) -> int:

@@ -14,6 +14,7 @@ from sparkd.core.actions import (
     ApplyFabric,
     FabricChange,
     ForgetRank,
+    Measure,
     Record,
     Remember,
     RemoveAddress,
@@ -23,14 +24,17 @@ from sparkd.core.actions import (
     SetSysctl,
     SetUp,
     StartRank,
+    StopMeasuring,
     StopRank,
 )
 from sparkd.core.model import Attempt, FabricMemory, Intent
-from sparkd.ports import Clock, DoorError, Links, RankFiles, Store, Units
+from sparkd.ports import Clock, DoorError, Links, Rails, RankFiles, Store, Units
 from sparkd.reconcile.events import EventLog
 
 Environment = Callable[[int, tuple[str, ...]], Awaitable[Mapping[str, str]]]
 """The environment file of this host's rank, from an epoch and the RDMA devices to use. Raises DoorError."""
+RailEnvironment = Callable[[Measure], Awaitable[Mapping[str, str]]]
+"""The environment file of the unit that measures rails. Raises DoorError."""
 
 
 Gids = Callable[[tuple[str, ...]], Awaitable[Mapping[str, str]]]
@@ -63,6 +67,8 @@ class Executor:
         clock: Clock,
         events: EventLog,
         environment: Environment,
+        rails: Rails,
+        rail_environment: RailEnvironment,
         gids: Gids = no_gids,
     ) -> None:
         self._state = state
@@ -74,6 +80,8 @@ class Executor:
         self._events = events
         self._environment = environment
         self._gids = gids
+        self._rails = rails
+        self._rail_environment = rail_environment
         self._unfinished: Action | None = None
 
     async def adopt(self, intent: Intent) -> None:
@@ -113,6 +121,9 @@ class Executor:
             case StartRank(attempt, hcas):
                 await self._start(attempt, hcas)
                 return "units"
+            case Measure() | StopMeasuring():
+                await self._measure(action, announced)
+                return "rails"
             case StopRank(epoch, why):
                 if not announced:
                     self._events.add("action", f"stopping sparkd-rank@{epoch}.service: {why}")
@@ -124,6 +135,23 @@ class Executor:
                 return "units"
             case _:
                 assert_never(action)
+
+    async def forget_rails(self) -> None:
+        await self._rails.forget()
+
+    async def _measure(self, action: Measure | StopMeasuring, announced: bool) -> None:
+        name = f"sparkd-measure@{action.epoch}.service"
+        if isinstance(action, StopMeasuring):
+            if not announced:
+                self._events.add("action", f"stopping {name}: {action.why}")
+            await self._rails.stop(action.epoch)
+            return
+        if not announced:
+            self._events.add("action", f"measuring {', '.join(action.devices)}: starting {name}")
+        try:
+            await self._rails.start(action.epoch, await self._rail_environment(action))
+        except (DoorError, ValueError) as error:
+            raise DoorError(f"{name} could not be started: {error}") from None
 
     async def _record(self, attempt: Attempt) -> bool:
         """Whether the rank was not known to have ended before."""

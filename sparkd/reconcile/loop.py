@@ -11,11 +11,12 @@ from typing import Any
 from ring_mesh import Cluster, plan_as_json
 from sparkd import wire
 from sparkd.core import intent as intents
-from sparkd.core.actions import Adopt, ApplyFabric, Remember, StartRank, StopRank
+from sparkd.core.actions import Adopt, ApplyFabric, Measure, Remember, StartRank, StopMeasuring, StopRank
 from sparkd.core.cabling import plan_of
 from sparkd.core.decide import Decision, decide
 from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import Finding, PeerView, Report, Unknown
+from sparkd.core.rails import wanted
 from sparkd.core.reach import ReachFact
 from sparkd.core.snapshot import Policy, Snapshot
 from sparkd.ports import Clock, DoorError, Notifier, Peers, Reach
@@ -23,6 +24,7 @@ from sparkd.reconcile import status
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Executor, State
 from sparkd.reconcile.observer import Observer
+from sparkd.reconcile.trials import Trials
 
 # A cycle that acted is followed by another at once, so that the next step needs no tick. This many in a row are
 # enough for a whole start; more would mean that actions have no effect.
@@ -96,6 +98,7 @@ class Loop:
         self._over: dict[tuple[str, int], float] = {}
         self._befell: dict[int, str] = {}
         self._followers: list[Callable[[Snapshot], None]] = []
+        self._trials = Trials()
         self.cycles = 0
         self.cycle_seconds = 0.0
 
@@ -148,6 +151,8 @@ class Loop:
             self.events.at(decision.intent, decision.phase)
             self._warn_peers(snapshot, decision)
             acted = await self._execute(decision)
+            if self._trials.in_vain and not wanted(snapshot):
+                self._trials.again()
             left -= 1
             # Each report costs every host a request. What a step of a start has changed is seen in a moment.
             hurried = acted and left > 0 and not _moves_peers(snapshot, decision)
@@ -161,8 +166,10 @@ class Loop:
         failed = False
         self._failure = ""
         for action in decision.actions:
-            if failed and not isinstance(action, StopRank):
+            if failed and not isinstance(action, StopRank | StopMeasuring):
                 continue
+            if isinstance(action, Measure):
+                self._trials.began()
             try:
                 self._observer.stale(await self._executor.do(action))
             except DoorError as error:
@@ -205,6 +212,7 @@ class Loop:
             hardware=self.hardware,
             memory=self.state.memory,
             attempt=self.state.attempt,
+            rails=self._trials.seen(o.rails, self._clock.monotonic()),
             peers=views,
             digests=self.site.digests,
             ages=self._ages(views),
@@ -334,6 +342,26 @@ class Loop:
             self.events.add("action", f"fabric ports {'released' if released else 'taken back'} by {by}")
         self.wake("network")
 
+    async def remeasure(self, by: str) -> None:
+        """Forget what was measured of this host's rails, so that the next start measures them anew. Raises Refusal."""
+        self.ring()  # not before the first cycle
+        async with self._turn:
+            snapshot = self._snapshot()
+            if isinstance(snapshot.units, Unknown) or any(unit.alive for unit in snapshot.units):
+                raise Refusal("fabric-in-use", "a rank runs here, and rails are measured only while none does")
+            try:
+                await self._executor.forget_rails()
+            except DoorError as error:
+                raise Refusal("not-saved", f"the request could not be saved: {error}") from None
+            self._trials.again()
+            self.events.add("action", f"measurements of the rails forgotten by {by}")
+            # Nobody who asks right after this may be told of what is forgotten.
+            self._observer.stale("rails")
+            await self._observer.refresh()
+            snapshot = self._snapshot()
+            self._publish(snapshot, decide(snapshot))
+        self.wake("rails")
+
     def receive(self, report: Report) -> Report:
         """A peer's report, pushed; the answer is this host's."""
         self._peers.receive(report)
@@ -396,7 +424,7 @@ class Loop:
 
 def _moves_peers(snapshot: Snapshot, decision: Decision) -> bool:
     """Whether peers have something to do because of these actions: stop, or adopt what the conductor has issued."""
-    steps = (Remember, ApplyFabric, StartRank) if snapshot.conductor else (Remember, ApplyFabric, StartRank, Adopt)
+    steps = (Remember, ApplyFabric, Measure, StartRank, *(() if snapshot.conductor else (Adopt,)))
     return not all(isinstance(action, steps) for action in decision.actions)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparkd import __version__, wire
-from sparkd.core import checks, doctor, free, gates, links
+from sparkd.core import checks, doctor, free, gates, links, rails
 from sparkd.core.decide import Decision
 from sparkd.core.model import CheckOutcome, Finding, Report, Unknown
 from sparkd.core.ranks import RankView
@@ -45,11 +45,22 @@ def report(s: Snapshot, d: Decision, identity: Identity, sequence: int) -> Repor
         memory_available_kib=0 if isinstance(s.host, Unknown) else s.host.memory_available_kib,
         left=free.left(s),
         probe_port=identity.probe_port,
+        rails=rails.valid(s),
+        measuring=_measuring(s),
     )
 
 
+def _measuring(s: Snapshot) -> str:
+    """Never empty while the unit is alive, whatever it says."""
+    if isinstance(s.rails, Unknown) or s.rails.running is None:
+        return ""
+    return s.rails.running.text or "about to measure its rails"
+
+
 def unknowns(s: Snapshot) -> tuple[str, ...]:
-    return tuple(fact.why for fact in (s.units, s.network, s.roce, s.host, s.hello) if isinstance(fact, Unknown))
+    return tuple(
+        fact.why for fact in (s.units, s.network, s.roce, s.host, s.hello, s.rails) if isinstance(fact, Unknown)
+    )
 
 
 def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
@@ -83,6 +94,7 @@ def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
         engine=wire.EngineStatus(identity.engine, identity.engine_api),
         deaths=d.intent.deaths,
         maintenance=d.intent.maintenance if d.intent.paused else None,
+        rails=tuple(_rail(rail) for rail in s.rated),
     )
 
 
@@ -93,9 +105,14 @@ def _rank(view: RankView) -> wire.RankStatus:
     return wire.RankStatus(view.rank, view.node, view.unit, view.condition, view.stage, progress, view.text, view.pid)
 
 
+def _rail(rail: rails.Rail) -> wire.RailStatus:
+    a, b = (wire.RailEnd(end.node, end.device) for end in rail.link.ends)
+    return wire.RailStatus(a, b, rail.gbps, rail.method, rail.mtu_passed)
+
+
 def _findings(s: Snapshot, d: Decision) -> tuple[Finding, ...]:
     theirs = [finding for peer in s.peers if peer.report is not None for finding in peer.report.findings]
-    return (*d.findings, *theirs)
+    return (*d.findings, *theirs, *rails.findings(s))
 
 
 def _fabric(s: Snapshot) -> tuple[wire.FabricStatus, ...]:
@@ -150,7 +167,8 @@ def doctors(s: Snapshot, d: Decision) -> wire.DoctorStatus:
         listed = tuple(map(told, report.checks)) if report is not None and report.checks is not None else None
         age = None if peer.age is None else round(peer.age, 1)
         nodes.append(wire.NodeChecks(peer.name, age, listed, report.findings if report else (), peer.error))
-    compared = doctor.compare(s)
+    together |= rails.ABOUT
+    compared = (*doctor.compare(s), *rails.examine(s))
     listed_already = {finding for node in nodes for finding in node.findings}
     order = [node.name for node in s.cluster.nodes]
     return wire.DoctorStatus(

@@ -44,6 +44,7 @@ OPERATIONS = {
     ("post", "/v1/ring/resume"),
     ("post", "/v1/host/fabric/down"),
     ("post", "/v1/host/fabric/up"),
+    ("post", "/v1/host/fabric/measure"),
     *(("get", path.replace("/1", "/{epoch}")) for path in EVERY_GET),
 }
 

@@ -36,6 +36,7 @@ from sparkd.core.model import (
     Report,
     RouteFact,
 )
+from sparkd.core.railfacts import RailFact
 from sparkd.core.snapshot import Policy, Snapshot
 
 NODES = ("spark1", "spark2", "spark3")
@@ -176,6 +177,16 @@ def snapshot(node: str = "spark1", **changed: Any) -> Snapshot:
         "digests": {"cluster": "same"},
     }
     return Snapshot(**(values | changed))
+
+
+def rail_facts(node: str, gbps: float = 98.0, **changed: Any) -> tuple[RailFact, ...]:
+    """All rails of a node as measured; `changed`: values of other fields, in all of them."""
+    found = []
+    for end in PLAN.ends_of(node):
+        far = PLAN.far_end(end)
+        fact = RailFact(end.device, far.node, far.device, gbps, "rdma", True, boot_id=f"boot-{node}", at=1.0)
+        found.append(replace(fact, **changed))
+    return tuple(found)
 
 
 def running(epoch: int = 7, text: str = "ready canary 1", active: str = "active") -> RankUnit:

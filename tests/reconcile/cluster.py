@@ -12,7 +12,7 @@ from typing import Any, cast
 from ring_mesh import FABRIC_DEVICES
 from sparkd import wire
 from sparkd.api.problems import problem
-from sparkd.core.actions import FabricChange
+from sparkd.core.actions import FabricChange, Measure
 from sparkd.core.intent import Request
 from sparkd.core.model import Attempt, FabricMemory, Intent, RankUnit
 from sparkd.core.snapshot import Policy
@@ -31,6 +31,7 @@ from tests.fakes import (
     FakeLinks,
     FakeMesh,
     FakeNotifier,
+    FakeRails,
     FakeRankFiles,
     FakeRoce,
     FakeRoom,
@@ -141,6 +142,10 @@ async def _environment(epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
     return {"SPARKD_EPOCH": str(epoch), "NCCL_IB_HCA": ",".join(hcas)}
 
 
+async def _rail_environment(measure: Measure) -> Mapping[str, str]:
+    return {"SPARKD_EPOCH": str(measure.epoch), "DEVICES": ",".join(measure.devices)}
+
+
 class Machine:
     """One host. Everything but `loop` outlives its daemon. `deaf`: what its doors have to tell gets lost."""
 
@@ -156,6 +161,7 @@ class Machine:
         self.hello = FakeHellos(cluster.room, self.links, name)
         self.host = FakeHost()
         self.roce = FakeRoce()
+        self.rails = FakeRails()
         self.files = _Files(self.doom)
         self.notifier = FakeNotifier()
         self.events = EventLog(name, cluster.clock)
@@ -201,13 +207,22 @@ class Machine:
             clock=self._cluster.clock,
             events=self.events,
             environment=_environment,
+            rails=self.rails,
+            rail_environment=_rail_environment,
         )
         identity = Identity(f"{self.name}-{next(_instances)}", "probe", "127.0.0.1:8888")
         site = Site(self.name, CLUSTER, self._cluster.policy, {"cluster": "same"}, identity, self._cluster.tick)
         self.daemon = Loop(
             site,
             state,
-            observer=Observer(self.units, self.links, self.roce, self.host, self.hello),
+            observer=Observer(
+                self.units,
+                self.links,
+                self.roce,
+                self.host,
+                self.hello,
+                self.rails if self._cluster.policy.rails is not None else None,
+            ),
             executor=executor,
             peers=self.peers,
             clock=self._cluster.clock,
@@ -259,7 +274,7 @@ class Cluster:
                 one, other = link.ends
                 self[one.node].links.plug(one.device, self[other.node].links, other.device)
         for name, machine in self.machines.items():
-            for door in (machine.units, machine.links, machine.peers, machine.hello):
+            for door in (machine.units, machine.links, machine.peers, machine.hello, machine.rails):
                 door.subscribe(machine.wake)
             machine.links.subscribe(lambda _: self.room.news())
             machine.units.subscribe(lambda _: self.engine())

@@ -13,6 +13,7 @@ from sparkd.core.actions import (
     Adopt,
     ApplyFabric,
     ForgetRank,
+    Measure,
     Record,
     SetUp,
     StartRank,
@@ -23,7 +24,7 @@ from sparkd.ports import DoorError
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Executor, State
 from tests.core.builders import NOW
-from tests.fakes import FakeClock, FakeDisk, FakeLinks, FakeRankFiles, FakeStore, FakeUnits
+from tests.fakes import FakeClock, FakeDisk, FakeLinks, FakeRails, FakeRankFiles, FakeStore, FakeUnits
 from tests.reconcile.running import in_loop, turns
 
 ATTEMPT = Attempt(7, "boot-spark1", NOW)
@@ -52,6 +53,7 @@ class Bench:
         self.files = FakeRankFiles()
         self.units = WatchedUnits(self.disk, self.files)
         self.links = FakeLinks(DEVICE)
+        self.rails = FakeRails()
         self.events = EventLog("spark1", self.clock)
         self.state = State(Intent(), attempt)
         self.executor = Executor(
@@ -64,6 +66,8 @@ class Bench:
             events=self.events,
             environment=self.environment,
             gids=self.gids,
+            rails=self.rails,
+            rail_environment=self.rail_environment,
         )
 
     @staticmethod
@@ -75,6 +79,10 @@ class Bench:
     @staticmethod
     async def environment(epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
         return {"SPARKD_EPOCH": str(epoch), "NCCL_IB_HCA": ",".join(hcas)}
+
+    @staticmethod
+    async def rail_environment(measure: Measure) -> Mapping[str, str]:
+        return {"SPARKD_EPOCH": str(measure.epoch), "DEVICES": ",".join(measure.devices)}
 
     async def do(self, action: Action) -> str:
         return await self.executor.do(action)

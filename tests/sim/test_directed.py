@@ -31,6 +31,7 @@ def configured_world() -> World:
     """Epoch 1 is wanted up, adopted and told by all; the fabric is configured; nothing has started."""
     world = idle_world()
     assert isinstance(world.ask("start"), Accepted)
+    world.measure_all()
     for name in NODES:
         world.hosts[name].network = configured_network(name)
         world.hosts[name].disk.intent = world.hosts["spark1"].disk.intent

@@ -10,13 +10,27 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
+from ring_mesh import End
 from sparkd.core import intent as intents
-from sparkd.core import links
-from sparkd.core.actions import Action, Adopt, ApplyFabric, ForgetRank, Record, Remember, StartRank, StopRank
+from sparkd.core import links, rails
+from sparkd.core.actions import (
+    Action,
+    Adopt,
+    ApplyFabric,
+    ForgetRank,
+    Measure,
+    Record,
+    Remember,
+    StartRank,
+    StopMeasuring,
+    StopRank,
+)
 from sparkd.core.decide import Decision, decide
 from sparkd.core.model import Attempt, FabricMemory, HostFacts, Intent, NetworkFacts, PeerView, RankUnit, Report
+from sparkd.core.railfacts import MeasureUnit, RailFact, RailFacts, RailPolicy
 from sparkd.core.snapshot import Policy, Snapshot
-from tests.core.builders import CABLING, CLUSTER, NODES, NOW, applied, bare_network, hears
+from sparkd.reconcile.trials import Trials
+from tests.core.builders import CABLING, CLUSTER, NODES, NOW, PLAN, applied, bare_network, hears
 
 Answer = intents.Accepted | intents.Refused
 
@@ -36,6 +50,7 @@ class Daemon:
     sequence: int = 0
     heard: dict[str, tuple[Report, float]] = field(default_factory=dict)
     own: Report | None = None
+    trials: Trials = field(default_factory=Trials)
 
 
 @dataclass
@@ -47,6 +62,10 @@ class Host:
     boot: int = 1
     powered: bool = True
     daemon: Daemon | None = None
+    measuring: MeasureUnit | None = None
+    meant: tuple[str, ...] = ()  # the devices that its unit is to measure, and
+    since: float = 0.0  # when it began
+    measured: dict[str, RailFact] = field(default_factory=dict)
 
     @property
     def boot_id(self) -> str:
@@ -59,7 +78,10 @@ class Host:
 class World:
     def __init__(self, policy: Policy | None = None) -> None:
         self.now = NOW
-        self.policy = policy or Policy(backoff=5.0)
+        self.policy = policy or Policy(backoff=5.0, rails=RailPolicy())
+        self.gbps: dict[str, float] = dict.fromkeys(NODES, 98.0)  # what each host can do
+        self.runs = 0  # of the unit that measures
+        self.walled: set[str] = set()  # hosts that nobody can meet to measure
         self.hosts = {name: Host(name, bare_network(name)) for name in NODES}
         self.cabling = CABLING
         self.cut: set[frozenset[str]] = set()
@@ -94,9 +116,15 @@ class World:
             hello=hears(name, self.cabling),
             memory=host.disk.memory,
             attempt=host.disk.attempt,
+            rails=self._rails(host, host.daemon),
             peers=tuple(self._view(host.daemon, other) for other in NODES if other != name),
             digests={"cluster": "same"},
         )
+
+    def _rails(self, host: Host, daemon: Daemon) -> RailFacts:
+        facts = daemon.trials.seen(RailFacts(tuple(host.measured.values()), host.measuring), self.now)
+        assert isinstance(facts, RailFacts)
+        return facts
 
     def _view(self, daemon: Daemon, other: str) -> PeerView:
         if other not in daemon.heard:
@@ -119,12 +147,15 @@ class World:
         if crash_after is not None:
             self.crash_daemon(name)
             return None
+        if not rails.wanted(snapshot):
+            host.daemon.trials.again()
         self.publish(host)
         return decision
 
     def publish(self, host: Host) -> None:
         assert host.daemon is not None
-        after = decide(self.snapshot(host.name))
+        snapshot = self.snapshot(host.name)
+        after = decide(snapshot)
         host.daemon.sequence += 1
         host.daemon.own = Report(
             node=host.name,
@@ -136,10 +167,12 @@ class World:
             intent=host.disk.intent,
             attempt=host.disk.attempt,
             units=tuple(host.units.values()),
-            ends=links.ends(self.snapshot(host.name).plan, host.name, host.network),
+            ends=links.ends(snapshot.plan, host.name, host.network),
             neighbours=hears(host.name, self.cabling).neighbours,
             findings=after.findings,
             digests={"cluster": "same"},
+            rails=rails.valid(snapshot),
+            measuring="measuring" if host.measuring is not None else "",
         )
 
     def _execute(self, host: Host, action: Action) -> None:
@@ -156,7 +189,18 @@ class World:
                 assert not host.alive(), "the fabric is never changed under a running rank"
                 for change in changes:
                     host.network = applied(host.network, change)
+            case Measure(epoch, devices, _):
+                assert not host.alive(), "rails are never measured beside a rank"
+                assert host.measuring is None
+                assert host.daemon is not None
+                host.daemon.trials.began()
+                host.measuring, host.meant, host.since = MeasureUnit(epoch), devices, self.now
+                self.runs += 1
+            case StopMeasuring(epoch, _):
+                assert host.measuring == MeasureUnit(epoch)
+                host.measuring, host.meant = None, ()
             case StartRank(attempt, _):
+                assert host.measuring is None, "no rank starts beside a measurement"
                 host.disk.attempt = attempt
                 self._start_unit(host, attempt.epoch)
             case StopRank(epoch, _):
@@ -198,7 +242,9 @@ class World:
     # The engine.
 
     def engine(self) -> None:
-        """Ranks that can reach each other get one stage further; ranks that lost a member leave with status 70."""
+        """Ranks that can reach each other get one stage further; ranks that lost a member leave with status 70. Rails
+        are measured by those hosts that meet to do so."""
+        self._measure()
         for host in self.hosts.values():
             for unit in host.alive():
                 members = [self._member(other, unit.epoch) for other in NODES]
@@ -206,6 +252,41 @@ class World:
                     host.units[unit.epoch] = self._further(unit)
                 elif unit.text.startswith(("formed", "ready")):
                     self._exit(host, unit.epoch, 70, "a member was lost")
+
+    def _measure(self) -> None:
+        """A unit waits for the others, for 10 s at most; what either end wants, both measure."""
+        for link in PLAN.links:
+            a, b = (self.hosts[end.node] for end in link.ends)
+            wanted = any(end.device in self.hosts[end.node].meant for end in link.ends)
+            meet = a.measuring == b.measuring and not self.walled & {a.name, b.name}
+            if a.measuring is not None and wanted and meet and frozenset((a.name, b.name)) not in self.cut:
+                for end, far in (link.ends, link.ends[::-1]):
+                    host = self.hosts[end.node]
+                    host.measured[end.device] = self._fact(end, far, True)
+                    host.meant = tuple(device for device in host.meant if device != end.device)
+        for host in self.hosts.values():
+            late = self.now - host.since >= 10.0
+            for end in PLAN.ends_of(host.name):
+                if host.measuring is not None and late and end.device in host.meant:
+                    host.measured[end.device] = self._fact(end, PLAN.far_end(end), False)
+            if late or not host.meant:
+                host.measuring, host.meant = None, ()
+
+    def _fact(self, end: End, far: End, met: bool) -> RailFact:
+        host = self.hosts[end.node]
+        link = host.network.link(end.device)
+        assert link is not None
+        fact = RailFact(end.device, far.node, far.device, boot_id=host.boot_id, at=self.now)
+        if not met:
+            return replace(fact, error=f"{far.node} did not come")
+        rate = min(self.gbps[end.node], self.gbps[far.node])
+        return replace(fact, gbps=rate, method="rdma", mtu_passed=True, carrier_changes=link.carrier_changes)
+
+    def measure_all(self) -> None:
+        """Every rail has been measured, as after an earlier start."""
+        for link in PLAN.links:
+            for end, far in (link.ends, link.ends[::-1]):
+                self.hosts[end.node].measured[end.device] = self._fact(end, far, True)
 
     def _member(self, name: str, epoch: int) -> bool:
         host = self.hosts[name]
@@ -237,6 +318,7 @@ class World:
     def cut_power(self, name: str) -> None:
         host = self.hosts[name]
         host.powered, host.daemon, host.units, host.network = False, None, {}, bare_network(name)
+        host.measuring, host.meant, host.measured = None, (), {}
 
     def restore_power(self, name: str) -> None:
         host = self.hosts[name]
