@@ -134,6 +134,7 @@ async def _run(settings: Settings) -> None:
             _log.info("leaving; ranks go on without sparkd")
             for task in turning:
                 task.cancel()
+            await loop.leave()
             for listener in listeners:
                 listener.stop()
             await asyncio.wait(servers)
@@ -185,7 +186,7 @@ def _wire(
     for door in (units, links, roce, host, store, files, hello, gids):
         stack.callback(door.close)
     events = EventLog(settings.node, clock)
-    state = State(store.load_intent(), store.load_attempt(), store.load_memory())
+    state = State(store.load_intent(), store.load_attempt(), store.load_memory(), store.load_boots())
     for note in store.notes:
         events.error(note)
     executor = Executor(

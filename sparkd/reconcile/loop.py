@@ -10,6 +10,7 @@ from typing import Any
 
 from ring_mesh import Cluster, plan_as_json
 from sparkd import wire
+from sparkd.core import boots
 from sparkd.core import intent as intents
 from sparkd.core.actions import StopRank
 from sparkd.core.cabling import plan_of
@@ -21,11 +22,13 @@ from sparkd.ports import Clock, DoorError, Notifier, Peers
 from sparkd.reconcile import status
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Executor, State
+from sparkd.reconcile.history import History
 from sparkd.reconcile.observer import Observer
 
 # A cycle that acted is followed by another at once, so that the next step needs no tick. This many in a row are
 # enough for a whole start; more would mean that actions have no effect.
 _CHAIN = 8
+_LEAVING = 3.0  # seconds; the unit's TimeoutStopSec= is 10
 
 
 class Refusal(Exception):
@@ -82,6 +85,7 @@ class Loop:
         self._news = asyncio.Event()
         self._turn = asyncio.Lock()
         self._last: tuple[Snapshot, Decision] | None = None
+        self._history = History()
         self._published: Report | None = None
         self._sequence = 0
         self.hardware: HardwareFacts | None = None
@@ -191,6 +195,7 @@ class Loop:
             hello=o.hello,
             hardware=self.hardware,
             memory=self.state.memory,
+            boots=self.state.boots,
             attempt=self.state.attempt,
             peers=views,
             digests=self.site.digests,
@@ -202,6 +207,7 @@ class Loop:
         """Tell what holds now: what is saved, not what was decided, in case an action failed."""
         held = self._told(replace(decision, intent=self.state.intent, attempt=self.state.attempt))
         self._last = snapshot, held
+        self._history.see(held)
         for told in self._followers:
             told(snapshot)
         self.events.findings(held.findings)
@@ -266,6 +272,17 @@ class Loop:
         summary = self._now()[1].summary if answer.new else f"already so since epoch {epoch}: {self._now()[1].summary}"
         return wire.Operation(f"/v1/operations/{epoch}", epoch, answer.intent.want, summary)
 
+    async def leave(self) -> None:
+        """The daemon is being stopped in order, which tells a shutdown of the host from a reset."""
+        try:
+            async with asyncio.timeout(_LEAVING), self._turn:
+                known = boots.arrived(self._snapshot()) or self.state.boots
+                if known.boot_id:
+                    await self._executor.note_boot(replace(known, clean=True))
+        except (DoorError, TimeoutError) as error:
+            why = str(error) or f"not saved within {_LEAVING:g} s"
+            self.events.error(f"if the host goes down now, it passes for reset: {why}")
+
     async def release(self, released: bool, by: str) -> None:
         """Take the fabric ports of this host from sparkd, or give them back. Raises Refusal."""
         self.ring()  # not before the first cycle
@@ -320,7 +337,7 @@ class Loop:
             self.wake("hardware")
 
     def operation(self, epoch: int) -> wire.OperationStatus | None:
-        return status.operation(epoch, *self._now())
+        return status.operation(epoch, self._now()[1], self._history)
 
     def _now(self) -> tuple[Snapshot, Decision]:
         """The last cycle, seen again with what is known of the peers by now: their silence grows between cycles."""

@@ -12,8 +12,10 @@ from itertools import count
 
 from sparkd.core import intent as intents
 from sparkd.core import links
-from sparkd.core.actions import Action, Adopt, ApplyFabric, ForgetRank, Record, Remember, StartRank, StopRank
+from sparkd.core.actions import Action, Adopt, ApplyFabric, ForgetRank, NoteBoot, Record, Remember, StartRank, StopRank
+from sparkd.core.boots import BootMemory
 from sparkd.core.decide import Decision, decide
+from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import Attempt, FabricMemory, HostFacts, Intent, NetworkFacts, PeerView, RankUnit, Report
 from sparkd.core.snapshot import Policy, Snapshot
 from tests.core.builders import CABLING, CLUSTER, NODES, NOW, applied, bare_network, hears
@@ -26,6 +28,7 @@ class Disk:
     intent: Intent = field(default_factory=Intent)
     attempt: Attempt | None = None
     memory: FabricMemory = field(default_factory=FabricMemory)
+    boots: BootMemory = field(default_factory=BootMemory)
 
 
 @dataclass
@@ -59,7 +62,7 @@ class Host:
 class World:
     def __init__(self, policy: Policy | None = None) -> None:
         self.now = NOW
-        self.policy = policy or Policy(backoff=5.0)
+        self.policy = policy or Policy(backoff=5.0, hard_reset_window=0.0)
         self.hosts = {name: Host(name, bare_network(name)) for name in NODES}
         self.cabling = CABLING
         self.cut: set[frozenset[str]] = set()
@@ -92,7 +95,9 @@ class World:
             network=host.network,
             roce=(),
             hello=hears(name, self.cabling),
+            hardware=HardwareFacts() if self.policy.hard_reset_window else None,
             memory=host.disk.memory,
+            boots=host.disk.boots,
             attempt=host.disk.attempt,
             peers=tuple(self._view(host.daemon, other) for other in NODES if other != name),
             digests={"cluster": "same"},
@@ -149,6 +154,8 @@ class World:
                 host.disk.intent = intent
             case Remember(memory):
                 host.disk.memory = memory
+            case NoteBoot(boots):
+                host.disk.boots = boots
             case Record(attempt):
                 host.disk.attempt = attempt
             case ApplyFabric(changes):
@@ -237,6 +244,12 @@ class World:
     def cut_power(self, name: str) -> None:
         host = self.hosts[name]
         host.powered, host.daemon, host.units, host.network = False, None, {}, bare_network(name)
+
+    def shut_down(self, name: str) -> None:
+        """In order: the daemon is stopped before the power goes."""
+        disk = self.hosts[name].disk
+        disk.boots = replace(disk.boots, clean=True)
+        self.cut_power(name)
 
     def restore_power(self, name: str) -> None:
         host = self.hosts[name]
