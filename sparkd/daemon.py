@@ -141,6 +141,7 @@ async def _run(settings: Settings) -> None:
             _log.info("leaving; ranks go on without sparkd")
             for task in turning:
                 task.cancel()
+            await loop.leave()
             for listener in listeners:
                 listener.stop()
             await asyncio.wait(servers)
@@ -160,7 +161,7 @@ def _wire(
     clock = SystemClock()
     store = FileStore(settings.paths.state)
     stack.callback(store.close)
-    state = State(store.load_intent(), store.load_attempt(), store.load_memory())
+    state = State(store.load_intent(), store.load_attempt(), store.load_memory(), store.load_boots())
     units, links, files = SystemdUnits(), NetlinkLinks(), RunFiles(settings.paths.run)
     processes = RankProcesses()
     roce, host = SysfsRoce(gids=lambda: _watched_gids(state)), ProcHost(processes=processes)

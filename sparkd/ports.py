@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from sparkd.core.actions import FabricChange
+from sparkd.core.boots import BootMemory
 from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import (
     Attempt,
@@ -118,6 +119,10 @@ class Store(Protocol):
     def load_attempt(self) -> Attempt | None: ...
 
     def load_memory(self) -> FabricMemory: ...
+
+    def load_boots(self) -> BootMemory: ...
+
+    async def save_boots(self, boots: BootMemory) -> None: ...
 
     async def save_memory(self, memory: FabricMemory) -> None: ...
 

@@ -92,6 +92,15 @@ class EngineStatus:
 
 
 @dataclass(frozen=True)
+class BudgetStatus:
+    """`used` of the `restarts` that follow the death of a formed group within `window` seconds."""
+
+    used: int
+    restarts: int
+    window: float
+
+
+@dataclass(frozen=True)
 class RingStatus:
     """GET /v1/ring. `node` is who answers; `waits` holds one sentence for each thing the ring waits for.
 
@@ -119,6 +128,7 @@ class RingStatus:
     cables: tuple[str, ...] = ()
     maintenance: Maintenance | None = None
     rails: tuple[RailStatus, ...] = ()
+    budget: BudgetStatus | None = None
 
 
 @dataclass(frozen=True)
@@ -133,12 +143,18 @@ class Operation:
 
 @dataclass(frozen=True)
 class OperationStatus:
-    """`state`: running, done, failed (the ring is held), or superseded by a later epoch."""
+    """`state`: running, done, failed (the ring is held), or superseded by a later epoch.
+
+    Of one that is superseded `ended` says whether what was asked for was reached before that: done, unfinished, or
+    unknown to a daemon that has started since; `superseded_by` is the next epoch, null if that is not known.
+    """
 
     epoch: int
     want: str
     state: str
     summary: str
+    ended: str = ""
+    superseded_by: int | None = None
 
 
 @dataclass(frozen=True)

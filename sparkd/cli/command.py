@@ -79,7 +79,11 @@ def _parser() -> argparse.ArgumentParser:
         run=lambda options: ring.down(_client(options), wait=options.wait, timeout=options.timeout, force=options.force)
     )
 
-    command = add("clear", "let a ring that is held after repeated failures be started again", _CONDUCTOR)
+    command = add(
+        "clear",
+        "let a ring that is held, or a host that is held out, after repeated failures take part again",
+        _CONDUCTOR,
+    )
     command.set_defaults(run=lambda options: ring.clear(_client(options)))
 
     order = "leave the ring as it is, for maintenance: start, stop and repair nothing"

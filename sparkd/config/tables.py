@@ -30,6 +30,7 @@ _TABLES: dict[str, tuple[str, ...]] = {
         "memory_back_percent",
         "memory_back_seconds",
         "memory_floor_mib",
+        "hard_reset_hours",
     ),
     "peers": ("fresh_seconds", "tick_seconds"),
 }
@@ -115,6 +116,7 @@ class Checker:
             adopt=self._address_plan() == "adopt",
             memory_back=self._memory_back(),
             memory_floor_kib=self._memory_floor(),
+            hard_reset_window=3600 * self._number("recovery.hard_reset_hours", Policy.hard_reset_window / 3600, 0, 720),
             memory_back_seconds=self._number("recovery.memory_back_seconds", Policy.memory_back_seconds, 0, 86400),
             rails=self._rails(),
         )

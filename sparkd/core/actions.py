@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparkd.core.boots import BootMemory
 from sparkd.core.model import Attempt, FabricMemory, Intent
 
 ROUTE_PROTOCOL = 173  # our number in rtm_protocol, free in iproute2's rt_protos; what carries it is ours to remove
@@ -90,6 +91,13 @@ class Remember:
 
 
 @dataclass(frozen=True)
+class NoteBoot:
+    """Save which boot of the host this is, and which resets there were."""
+
+    boots: BootMemory
+
+
+@dataclass(frozen=True)
 class StartRank:
     """Record the attempt durably, write the environment file, start the unit of this epoch.
 
@@ -135,4 +143,6 @@ class Record:
     attempt: Attempt
 
 
-Action = Adopt | ApplyFabric | Remember | Measure | StopMeasuring | StartRank | StopRank | ForgetRank | Record
+Action = (
+    Adopt | ApplyFabric | Remember | NoteBoot | Measure | StopMeasuring | StartRank | StopRank | ForgetRank | Record
+)

@@ -75,7 +75,7 @@ def mend(s: Snapshot) -> tuple[Action, ...]:
     """
     if isinstance(s.network, Unknown) or isinstance(s.host, Unknown) or isinstance(s.units, Unknown):
         return ()
-    if any(unit.alive for unit in s.units) or free.left(s):
+    if any(unit.alive for unit in s.units) or free.left(s) != ():
         return ()
     memory = s.memory
     if memory.boot_id != s.host.boot_id:

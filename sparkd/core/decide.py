@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sparkd.core import bringup, free, gates, intent, measuring, rails, recovery
-from sparkd.core.actions import Action, Adopt, Record
-from sparkd.core.model import Attempt, Finding, Intent, Phase, Unknown
+from sparkd.core import boots, bringup, free, gates, intent, measuring, rails, recovery
+from sparkd.core.actions import Action, Adopt, NoteBoot, Record
+from sparkd.core.model import Attempt, Finding, Intent, Phase, Process, Unknown
 from sparkd.core.ranks import RankView, view
 from sparkd.core.snapshot import Snapshot
 
@@ -17,6 +17,7 @@ from sparkd.core.snapshot import Snapshot
 @dataclass(frozen=True)
 class Decision:
     """`actions` in order; `waits` one sentence each; `after` seconds until deciding again is worth it, None if never.
+    `left`: as in sparkd.core.free.
 
     `intent` and `attempt` are those that hold once the actions are done.
     """
@@ -30,6 +31,7 @@ class Decision:
     intent: Intent
     attempt: Attempt | None
     after: float | None = None
+    left: tuple[Process, ...] | None = ()
 
 
 def decide(s: Snapshot) -> Decision:
@@ -41,7 +43,10 @@ def decide(s: Snapshot) -> Decision:
     followed = recovery.follow(s)
     if followed is not None:
         actions.append(Record(followed))
-        s = replace(s, attempt=followed)
+        s = replace(s, attempt=followed, just_ended=followed.ended_at is not None)
+    # Not in the first cycle: a daemon that starts has better to do than to wait for a disk once more.
+    if s.hardware is not None and (booted := boots.arrived(s)) is not None:
+        actions.append(NoteBoot(booted))
     if s.intent.paused:
         return _left_alone(s, actions)
     verdict = recovery.judge(s) if s.intent.want == "up" else None
@@ -60,9 +65,6 @@ def decide(s: Snapshot) -> Decision:
         actions += bringup.start(s)
     ranks = view(s)
     phase = _phase(s, ranks)
-    if phase in ("down", "held") and followed is not None and followed.ended_at is not None:
-        # The rank has only just been seen to have ended. What is known of its host is from before, when it ran.
-        phase = "stopping"
     waits = (_after_death(s, verdict),) if verdict is not None else _waits(s, phase, ranks)
     return Decision(
         phase,
@@ -74,6 +76,7 @@ def decide(s: Snapshot) -> Decision:
         s.intent,
         s.attempt,
         _after(s, verdict),
+        free.left(s),
     )
 
 
@@ -85,7 +88,9 @@ def _left_alone(s: Snapshot, actions: list[Action]) -> Decision:
     summary = _summary(s, phase, waits)
     assert s.intent.maintenance is not None
     summary = f"{s.intent.maintenance.sentence(s.now)}; {summary}"
-    return Decision(phase, tuple(actions), waits, summary, ranks, gates.own_findings(s), s.intent, s.attempt)
+    return Decision(
+        phase, tuple(actions), waits, summary, ranks, gates.own_findings(s), s.intent, s.attempt, left=free.left(s)
+    )
 
 
 def _after(s: Snapshot, verdict: recovery.Verdict | None) -> float | None:

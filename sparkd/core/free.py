@@ -20,26 +20,33 @@ LOOK_AGAIN = 1.0  # seconds
 _HELD = ("second-supervisor", "memory-not-back")
 
 
-def left(s: Snapshot) -> tuple[Process, ...]:
-    """The processes on this host of units that have ended."""
+def left(s: Snapshot) -> tuple[Process, ...] | None:
+    """The processes on this host of units that have ended.
+
+    None while that is not known: a rank has only just been seen to have ended, and the host was looked at before.
+    """
+    if s.just_ended:
+        return None
     if isinstance(s.host, Unknown) or isinstance(s.units, Unknown):
         return ()
     alive = {unit.name for unit in s.units if unit.alive}
     return tuple(process for process in s.host.rank_processes if process.unit not in alive)
 
 
-def everywhere(s: Snapshot) -> dict[str, tuple[Process, ...]]:
-    """The same of every host that has any, as it last told."""
-    told = {peer.name: peer.report.left for peer in s.peers if peer.report is not None}
-    return {node: processes for node, processes in {s.node: left(s), **told}.items() if processes}
-
-
-def words(node: str, process: Process) -> str:
-    return f"{process.words} is left of {process.unit} on {node}"
+def words(node: str, processes: tuple[Process, ...] | None) -> str:
+    """What is left there; empty if nothing is."""
+    if processes is None:
+        return f"{node} has to look what is left of its rank"
+    if not processes:
+        return ""
+    more = f" (and {len(processes) - 1} more)" if len(processes) > 1 else ""
+    return f"{processes[0].words} is left of {processes[0].unit} on {node}{more}"
 
 
 def waits(s: Snapshot) -> list[str]:
-    return [words(node, process) for node, processes in everywhere(s).items() for process in processes]
+    """The same of every host, as it last told."""
+    told = {peer.name: peer.report.left for peer in s.peers if peer.report is not None}
+    return [said for node, processes in {s.node: left(s), **told}.items() if (said := words(node, processes))]
 
 
 def settling(s: Snapshot) -> list[str]:
@@ -54,7 +61,7 @@ def held(s: Snapshot) -> list[str]:
 
 def look_again(s: Snapshot) -> float | None:
     """Seconds; processes and memory tell nobody when they are back."""
-    return LOOK_AGAIN if left(s) or settle.pending(s) else None
+    return LOOK_AGAIN if left(s) != () or settle.pending(s) else None
 
 
 def _findings(s: Snapshot) -> Iterator[Finding]:

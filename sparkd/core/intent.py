@@ -41,7 +41,7 @@ def newest(s: Snapshot) -> Intent:
     further = best != s.intent and best.order >= s.intent.order
     if s.conductor and s.intent.blind and further:
         # A stop was asked of a conductor that could not know how far its peers were: the stop still holds.
-        return replace(s.intent, epoch=best.epoch + 1)
+        return replace(s.intent, epoch=best.epoch + 1, clears=max(best.clears, s.intent.clears))
     ordered = s.intent.maintenance
     if s.conductor and further and ordered is not None and ordered.blind and best.maintenance != ordered:
         return replace(best, revision=best.revision + 1, maintenance=ordered)
@@ -83,9 +83,13 @@ def accept(s: Snapshot, request: Request, by: str, reason: str = "", *, force: b
         return _accept_hold(s, by, tidy(reason))
     if request == "resume":
         return _resumed(s, by)
-    if not top.held:
-        return Accepted(top, new=False)
-    return Accepted(replace(_next(s, "down", by, "cleared"), maintenance=top.maintenance), new=True)
+    cleared = replace(top, clears=top.clears + 1)
+    if top.held:
+        down = replace(_next(s, "down", by, "cleared"), maintenance=top.maintenance, clears=cleared.clears)
+        return Accepted(down, new=True)
+    if any(finding.id == "node-hard-reset" for finding in gates.ring_findings(s)):
+        return Accepted(replace(cleared, revision=top.revision + 1), new=True)
+    return Accepted(top, new=False)
 
 
 def _accept_hold(s: Snapshot, by: str, reason: str) -> Accepted:
@@ -137,7 +141,8 @@ def _accept_stop(s: Snapshot, by: str, force: bool) -> Accepted | Refused:
 
 
 def _next(s: Snapshot, want: Want, by: str, reason: str) -> Intent:
-    return Intent(s.next_epoch, want, by, reason, s.now, blind=want == "down" and _unheard(s))
+    blind = want == "down" and _unheard(s)
+    return Intent(s.next_epoch, want, by, reason, s.now, blind=blind, clears=s.intent.clears)
 
 
 def _unheard(s: Snapshot) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ring_mesh import AdoptError
-from sparkd.core import cabling, checks, doctor, links, settle
+from sparkd.core import boots, cabling, checks, doctor, links, settle
 from sparkd.core import findings as catalogue
 from sparkd.core.model import Finding, Unknown
 
@@ -20,6 +20,8 @@ def own(s: Snapshot) -> tuple[Finding, ...]:
     ]
     if (settling := settle.finding(s)) is not None:
         found.append(settling)
+    if (reset := boots.finding(s)) is not None:
+        found.append(reset)
     if s.memory.released:
         found.append(catalogue.fabric_released(s.node))
     if not isinstance(s.network, Unknown):

@@ -88,7 +88,8 @@ class Intent:
     been heard; it is issued again above whatever epoch a peer turns out to have. `cables` are those that were seen when
     it was issued, each as "spark1.0~spark2.1" (node and cage of both ends); all hosts plan the fabric from them.
     `addresses`: those that hosts already had on their ports, with `address_plan = "adopt"`; otherwise empty.
-    `revision` counts the changes within an epoch that leave its ranks alone, such as `maintenance`.
+    `revision` counts the changes within an epoch that leave its ranks alone, such as `maintenance`; `clears` how often
+    an operator has cleared the ring.
     """
 
     epoch: int = 0
@@ -103,6 +104,7 @@ class Intent:
     addresses: tuple[AddressClaim, ...] = ()
     revision: int = 0
     maintenance: Maintenance | None = None
+    clears: int = 0
 
     @property
     def order(self) -> tuple[int, int]:
@@ -172,7 +174,7 @@ class Report:
     """What a daemon tells its peers about its own host, and only about that.
 
     `instance` is new with each daemon process and `sequence` grows within it, so that a late push never replaces newer
-    news. A None stands for "this host cannot tell", with the reason in `unknown`. `left`: see sparkd.core.free.
+    news. A None stands for "this host cannot tell", with the reason in `unknown`. `left`: as in sparkd.core.free.
     `probe_port`: the TCP port that peers try (sparkd.core.reach), 0 for none. `rails` are its
     measurements that count; `measuring` is what its measuring unit does now, empty while none is alive.
     """
@@ -195,7 +197,7 @@ class Report:
     digests: dict[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     memory_available_kib: int = 0
-    left: tuple[Process, ...] = ()
+    left: tuple[Process, ...] | None = ()
     probe_port: int = 0
     rails: tuple[RailFact, ...] = ()
     measuring: str = ""

@@ -91,13 +91,12 @@ def _one(s: Snapshot, rank: int, node: str, units: Sequence[RankUnit] | None, at
     return RankView(rank, node, epoch, "down", text="not started yet" if s.intent.want == "up" else "")
 
 
-def _freed(rank: RankView, left: Sequence[Process]) -> RankView:
+def _freed(rank: RankView, left: tuple[Process, ...] | None) -> RankView:
     """A rank is not gone before all of its processes are."""
-    if rank.alive or not left:
+    told = free.words(rank.node, left)
+    if rank.alive or not told:
         return rank
-    told = free.words(rank.node, left[0])
-    more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
-    return replace(rank, condition="stopping", text=f"{left[0].words} is left", pid=left[0].pid, left=told + more)
+    return replace(rank, condition="stopping", text=told, pid=left[0].pid if left else 0, left=told)
 
 
 def _condition(unit: RankUnit) -> RankCondition:

@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from sparkd.core import floor, guard, progress
+from sparkd.core import boots, floor, guard, progress
+from sparkd.core.boots import BootMemory
 from sparkd.core.model import Attempt, Death, HostFacts, Intent, RankUnit, Unknown
 from sparkd.core.snapshot import Snapshot
 
@@ -57,7 +58,7 @@ def follow(s: Snapshot) -> Attempt | None:
             lost = guard.function_lost(s.hardware, a) or guard.peer_lost(s)
             followed = replace(followed, incident=seen_here or rdma or lost)
         return followed if followed != s.attempt else None
-    signature, sentence = _post_mortem(a, unit, s.host)
+    signature, sentence = _post_mortem(a, unit, s.host, s.boots)
     return replace(a, ended_at=s.now, signature=signature, sentence=a.incident or a.stopped or sentence)
 
 
@@ -71,8 +72,10 @@ def _unrecorded(s: Snapshot) -> Attempt | None:
     return Attempt(unit.epoch, s.host.boot_id, s.now, cluster=s.description)
 
 
-def _post_mortem(a: Attempt, unit: RankUnit | None, host: HostFacts) -> tuple[str, str]:
+def _post_mortem(a: Attempt, unit: RankUnit | None, host: HostFacts, booted: BootMemory) -> tuple[str, str]:
     if a.boot_id != host.boot_id:
+        if boots.was_reset(booted, host.boot_id):
+            return "node-hard-reset", "the host has rebooted without a shutdown"
         return "reboot", "the host has rebooted"
     if unit is None:
         # systemd forgets a unit that ended well: it left by itself, or somebody stopped it.
@@ -155,7 +158,7 @@ def judge(s: Snapshot) -> Verdict | None:
         return _hold(s, history, f"{again_in_vain}: {reason}")
     if out_of_memory := floor.in_vain(history, s.now, s.policy.window):
         return _hold(s, history, f"{out_of_memory}: {reason}")
-    recent = [death for death in history if death.formed and s.now - death.at < s.policy.window]
+    recent = spent(s, history)
     if len(recent) > s.policy.restarts:
         minutes = s.policy.window / 60
         return _hold(s, history, f"{s.policy.restarts} restarts within {minutes:.0f} min were not enough: {reason}")
@@ -173,8 +176,14 @@ def judge(s: Snapshot) -> Verdict | None:
         deaths=_kept(s, history),
         cables=s.wiring[0] or s.intent.cables,
         addresses=s.wiring[1] if s.wiring[0] else s.intent.addresses,
+        clears=s.intent.clears,
     )
     return Verdict(again, f"{reason}; restarting", 0.0)
+
+
+def spent(s: Snapshot, history: tuple[Death, ...]) -> list[Death]:
+    """The deaths that count against the budget."""
+    return [death for death in history if death.formed and s.now - death.at < s.policy.window]
 
 
 def describe(death: Death) -> str:
@@ -213,12 +222,12 @@ def _in_vain(history: tuple[Death, ...]) -> int:
 
 def _kept(s: Snapshot, history: tuple[Death, ...]) -> tuple[Death, ...]:
     """What the budget needs to remember: formed deaths of the window, and the last others."""
-    formed = [death for death in history if death.formed and s.now - death.at < s.policy.window]
+    formed = spent(s, history)
     others = [death for death in history if not death.formed]
     kept = {id(death) for death in (*formed[-(s.policy.restarts + 1) :], *others[-_REMEMBERED:], history[-1])}
     return tuple(death for death in history if id(death) in kept)
 
 
 def _hold(s: Snapshot, history: tuple[Death, ...], reason: str) -> Verdict:
-    intent = Intent(s.next_epoch, "down", "recovery", reason, s.now, held=True, deaths=_kept(s, history))
-    return Verdict(intent, reason, 0.0)
+    held = Intent(s.next_epoch, "down", "recovery", reason, s.now, held=True, deaths=_kept(s, history))
+    return Verdict(replace(held, clears=s.intent.clears), reason, 0.0)

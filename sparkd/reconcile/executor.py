@@ -15,6 +15,7 @@ from sparkd.core.actions import (
     FabricChange,
     ForgetRank,
     Measure,
+    NoteBoot,
     Record,
     Remember,
     RemoveAddress,
@@ -27,6 +28,7 @@ from sparkd.core.actions import (
     StopMeasuring,
     StopRank,
 )
+from sparkd.core.boots import BootMemory
 from sparkd.core.model import Attempt, FabricMemory, Intent
 from sparkd.ports import Clock, DoorError, Links, Rails, RankFiles, Store, Units
 from sparkd.reconcile.events import EventLog
@@ -53,6 +55,7 @@ class State:
     intent: Intent
     attempt: Attempt | None
     memory: FabricMemory = field(default_factory=FabricMemory)
+    boots: BootMemory = field(default_factory=BootMemory)
 
 
 class Executor:
@@ -94,6 +97,13 @@ class Executor:
         await self._store.save_memory(memory)
         self._state.memory = memory
 
+    async def note_boot(self, boots: BootMemory) -> None:
+        reset = boots.boot_id != self._state.boots.boot_id and len(boots.resets) > 0
+        await self._store.save_boots(boots)
+        self._state.boots = boots
+        if reset and boots.resets[-1].at >= self._clock.now() - 60:
+            self._events.error("node-hard-reset: this host has booted, and no shutdown came before")
+
     async def do(self, action: Action) -> str:
         """Returns the source that the action changed, or "". Raises DoorError."""
         # What failed is tried again with every tick, and need not be announced each time.
@@ -109,6 +119,9 @@ class Executor:
                 return ""
             case Remember(memory):
                 await self.remember(memory)
+                return ""
+            case NoteBoot(boots):
+                await self.note_boot(boots)
                 return ""
             case Record(attempt):
                 # After an end the host is looked at again: whether it is free is not known from before.
@@ -201,6 +214,8 @@ def _order(before: Intent, intent: Intent) -> str:
     if ordered is not None and ordered != before.maintenance:
         what = f"maintenance, by {ordered.by}: {ordered.reason or 'no reason given'}"
         return f"epoch {intent.epoch}: {what if ordered.on else f'maintenance ended by {ordered.by}'}"
+    if intent.clears != before.clears and intent.epoch == before.epoch:
+        return f"epoch {intent.epoch}: cleared"
     held = ", held" if intent.held else ""
     return f"epoch {intent.epoch}: {intent.want}{held}, by {intent.by}: {intent.reason}"
 

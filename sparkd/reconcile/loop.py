@@ -10,6 +10,7 @@ from typing import Any
 
 from ring_mesh import Cluster, plan_as_json
 from sparkd import wire
+from sparkd.core import boots
 from sparkd.core import intent as intents
 from sparkd.core.actions import Adopt, ApplyFabric, Measure, Remember, StartRank, StopMeasuring, StopRank
 from sparkd.core.cabling import plan_of
@@ -23,6 +24,7 @@ from sparkd.ports import Clock, DoorError, Notifier, Peers, Reach
 from sparkd.reconcile import status
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Executor, State
+from sparkd.reconcile.history import History
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.trials import Trials
 
@@ -32,6 +34,7 @@ _CHAIN = 8
 # Seconds that a start waits for the hosts to look at themselves.
 _EXAMINATION = 5.0
 _OK = 200
+_LEAVING = 3.0  # seconds; the unit's TimeoutStopSec= is 10
 
 
 class Refusal(Exception):
@@ -91,6 +94,7 @@ class Loop:
         self._news = asyncio.Event()
         self._turn = asyncio.Lock()
         self._last: tuple[Snapshot, Decision] | None = None
+        self._history = History()
         self._published: Report | None = None
         self._sequence = 0
         self.hardware: HardwareFacts | None = None
@@ -211,6 +215,7 @@ class Loop:
             hello=o.hello,
             hardware=self.hardware,
             memory=self.state.memory,
+            boots=self.state.boots,
             attempt=self.state.attempt,
             rails=self._trials.seen(o.rails, self._clock.monotonic()),
             peers=views,
@@ -230,6 +235,7 @@ class Loop:
         """Tell what holds now: what is saved, not what was decided, in case an action failed."""
         held = self._told(replace(decision, intent=self.state.intent, attempt=self.state.attempt))
         self._last = snapshot, held
+        self._history.see(held)
         for told in self._followers:
             told(snapshot)
         self.events.findings(held.findings)
@@ -325,6 +331,17 @@ class Loop:
             if report is not None and report.node == name:
                 self._peers.receive(report)
 
+    async def leave(self) -> None:
+        """The daemon is being stopped in order, which tells a shutdown of the host from a reset."""
+        try:
+            async with asyncio.timeout(_LEAVING), self._turn:
+                known = boots.arrived(self._snapshot()) or self.state.boots
+                if known.boot_id:
+                    await self._executor.note_boot(replace(known, clean=True))
+        except (DoorError, TimeoutError) as error:
+            why = str(error) or f"not saved within {_LEAVING:g} s"
+            self.events.error(f"if the host goes down now, it passes for reset: {why}")
+
     async def release(self, released: bool, by: str) -> None:
         """Take the fabric ports of this host from sparkd, or give them back. Raises Refusal."""
         self.ring()  # not before the first cycle
@@ -407,7 +424,7 @@ class Loop:
         return self._last is not None and any(f.severity == "refuse" for f in self._last[1].findings)
 
     def operation(self, epoch: int) -> wire.OperationStatus | None:
-        return status.operation(epoch, *self._now())
+        return status.operation(epoch, self._now()[1], self._history)
 
     def _now(self) -> tuple[Snapshot, Decision]:
         """The last cycle, seen again with what is known of the peers by now: their silence grows between cycles."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparkd import __version__, wire
-from sparkd.core import checks, doctor, free, gates, links, rails
+from sparkd.core import checks, doctor, gates, links, rails, recovery
 from sparkd.core.decide import Decision
 from sparkd.core.model import CheckOutcome, Finding, Report, Unknown
 from sparkd.core.ranks import RankView
 from sparkd.core.snapshot import Snapshot
+from sparkd.reconcile.history import History
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def report(s: Snapshot, d: Decision, identity: Identity, sequence: int) -> Repor
         hardware=doctor.shared(s.hardware),
         unknown=unknowns(s),
         memory_available_kib=0 if isinstance(s.host, Unknown) else s.host.memory_available_kib,
-        left=free.left(s),
+        left=d.left,
         probe_port=identity.probe_port,
         rails=rails.valid(s),
         measuring=_measuring(s),
@@ -95,6 +96,7 @@ def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
         deaths=d.intent.deaths,
         maintenance=d.intent.maintenance if d.intent.paused else None,
         rails=tuple(_rail(rail) for rail in s.rated),
+        budget=wire.BudgetStatus(len(recovery.spent(s, d.intent.deaths)), s.policy.restarts, s.policy.window),
     )
 
 
@@ -140,13 +142,13 @@ def host(s: Snapshot, own: Report) -> wire.HostStatus:
     )
 
 
-def operation(epoch: int, s: Snapshot, d: Decision) -> wire.OperationStatus | None:
+def operation(epoch: int, d: Decision, history: History) -> wire.OperationStatus | None:
     """How the operation of `epoch` stands; None for an epoch that never was."""
     now = d.intent
     if not 0 < epoch <= now.epoch:
         return None
     if epoch < now.epoch:
-        return wire.OperationStatus(epoch, "", "superseded", f"epoch {now.epoch} is in force: {d.summary}")
+        return history.ended(epoch, d)
     done = d.phase == "ready" if now.want == "up" else d.phase == "down"
     state = "failed" if now.held else "done" if done else "running"
     return wire.OperationStatus(epoch, now.want, state, d.summary)

@@ -118,6 +118,7 @@ class FakeRing:
             "fabric": [self.fabric(node) for node in self.nodes],
             "cables": list(names(self.wires)) if self.ring_heard else [],
             "deaths": [],
+            "budget": {"used": 0, "restarts": 3, "window": 3600.0},
             "maintenance": {"by": "x", "reason": "", "at": 0.0, "on": True, "blind": False}
             if self.maintenance
             else None,

@@ -48,6 +48,7 @@ def test_every_key_is_used(configured: Configured) -> None:
         memory_back_percent = 80
         memory_back_seconds = 30
         memory_floor_mib = 2048
+        hard_reset_hours = 1.5
         [peers]
         fresh_seconds = 4
         tick_seconds = 2
@@ -62,7 +63,7 @@ def test_every_key_is_used(configured: Configured) -> None:
     assert settings.engine == Engine("probe", 20001, "127.0.0.1:8889")
     assert settings.listen == Listen("127.0.0.2:7000", 7001)
     rails = RailPolicy(0.5, 50.0, 20.0, 0.25)
-    assert settings.policy == Policy(1.0, 2.5, 0, 600.0, 4.0, True, 0.8, 30.0, 2048 * 1024, rails)
+    assert settings.policy == Policy(1.0, 2.5, 0, 600.0, 4.0, True, 0.8, 30.0, 2048 * 1024, rails, 5400.0)
     assert settings.tick == 2.0
 
 

@@ -65,7 +65,9 @@ def test_several_are_counted() -> None:
 
 def test_a_host_whose_rank_has_only_just_ended_is_not_known_to_be_free() -> None:
     s = at(DOWN, attempt=attempt("spark2", 7, stopped="stopped by sparkd: x"))
-    assert decide(s).phase == "stopping"
+    decision = decide(s)
+    assert (decision.phase, decision.waits) == ("stopping", ("spark2 has to look what is left of its rank",))
+    assert decide(elsewhere(DOWN, left=None)).waits == decision.waits
     ended = decide(s).attempt
     assert decide(replace(s, attempt=ended)).phase == "down"
 

@@ -196,7 +196,7 @@ class Machine:
     def build(self) -> Loop:
         """A daemon's Loop as after its process has started: it has read the disk, and nothing else."""
         store = _Store(self.disk, self.doom)
-        state = State(store.load_intent(), store.load_attempt(), store.load_memory())
+        state = State(store.load_intent(), store.load_attempt(), store.load_memory(), store.load_boots())
         self.events = EventLog(self.name, self._cluster.clock)
         executor = Executor(
             state,

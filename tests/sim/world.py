@@ -19,13 +19,16 @@ from sparkd.core.actions import (
     ApplyFabric,
     ForgetRank,
     Measure,
+    NoteBoot,
     Record,
     Remember,
     StartRank,
     StopMeasuring,
     StopRank,
 )
+from sparkd.core.boots import BootMemory
 from sparkd.core.decide import Decision, decide
+from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import Attempt, FabricMemory, HostFacts, Intent, NetworkFacts, PeerView, RankUnit, Report
 from sparkd.core.railfacts import MeasureUnit, RailFact, RailFacts, RailPolicy
 from sparkd.core.snapshot import Policy, Snapshot
@@ -40,6 +43,7 @@ class Disk:
     intent: Intent = field(default_factory=Intent)
     attempt: Attempt | None = None
     memory: FabricMemory = field(default_factory=FabricMemory)
+    boots: BootMemory = field(default_factory=BootMemory)
 
 
 @dataclass
@@ -78,7 +82,7 @@ class Host:
 class World:
     def __init__(self, policy: Policy | None = None) -> None:
         self.now = NOW
-        self.policy = policy or Policy(backoff=5.0, rails=RailPolicy())
+        self.policy = policy or Policy(backoff=5.0, hard_reset_window=0.0, rails=RailPolicy())
         self.gbps: dict[str, float] = dict.fromkeys(NODES, 98.0)  # what each host can do
         self.runs = 0  # of the unit that measures
         self.walled: set[str] = set()  # hosts that nobody can meet to measure
@@ -114,7 +118,9 @@ class World:
             network=host.network,
             roce=(),
             hello=hears(name, self.cabling),
+            hardware=HardwareFacts() if self.policy.hard_reset_window else None,
             memory=host.disk.memory,
+            boots=host.disk.boots,
             attempt=host.disk.attempt,
             rails=self._rails(host, host.daemon),
             peers=tuple(self._view(host.daemon, other) for other in NODES if other != name),
@@ -182,6 +188,8 @@ class World:
                 host.disk.intent = intent
             case Remember(memory):
                 host.disk.memory = memory
+            case NoteBoot(boots):
+                host.disk.boots = boots
             case Record(attempt):
                 host.disk.attempt = attempt
             case ApplyFabric(changes):
@@ -319,6 +327,12 @@ class World:
         host = self.hosts[name]
         host.powered, host.daemon, host.units, host.network = False, None, {}, bare_network(name)
         host.measuring, host.meant, host.measured = None, (), {}
+
+    def shut_down(self, name: str) -> None:
+        """In order: the daemon is stopped before the power goes."""
+        disk = self.hosts[name].disk
+        disk.boots = replace(disk.boots, clean=True)
+        self.cut_power(name)
 
     def restore_power(self, name: str) -> None:
         host = self.hosts[name]
