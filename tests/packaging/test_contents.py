@@ -24,11 +24,13 @@ AGPL_SHA256 = "0d96a4ff68ad6d4b6f1f30f713b18d5184912ba8dd389f86aa7710db079abcb0"
 
 INSTALLED = {
     "/etc/iproute2/rt_protos.d/sparkd.conf": "-rw-r--r--",
+    "/lib/systemd/system/sparkd-measure@.service": "-rw-r--r--",
     "/lib/systemd/system/sparkd-rank@.service": "-rw-r--r--",
     "/lib/systemd/system/sparkd.service": "-rw-r--r--",
     "/usr/bin/sparkctl": "-rwxr-xr-x",
     "/usr/lib/NetworkManager/conf.d/90-sparkd-fabric.conf": "-rw-r--r--",
     "/usr/lib/sparkd/configured": "-rwxr-xr-x",
+    "/usr/lib/sparkd/measure": "-rwxr-xr-x",
     "/usr/lib/sparkd/rank": "-rwxr-xr-x",
     "/usr/lib/sysusers.d/sparkd.conf": "-rw-r--r--",
     "/usr/sbin/sparkd": "-rwxr-xr-x",
