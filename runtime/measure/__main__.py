@@ -14,7 +14,6 @@ when rails could not be measured, 64 bad environment.
 import asyncio
 import logging
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -58,4 +57,7 @@ async def _measure(environment: MeasureEnvironment, directory: Path, notifier: N
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    logging.shutdown()
+    # The ranks wait for this process to be gone.
+    os._exit(status)

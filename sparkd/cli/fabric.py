@@ -84,12 +84,13 @@ def show(client: Client, *, as_json: bool) -> Exit:
 
 
 def table(ring: Json, host: Json, style: Style) -> str:
-    """A line for each port of the node that answers. Pure."""
+    """A line for each port of the node that answers; rates only if there are any. Pure."""
     node = clean(ring.get("node"))
     part = next((row for row in rows(ring, "fabric") if row.get("node") == node), {})
     known = {clean(link.get("device")): link for link in rows(host, "links")}
     ends = {clean(end.get("device")): end for end in rows(part, "ends")}
-    lines = [["  port", "domain", "device", "carrier", "MTU", "Gb/s", "state", "neighbour"]]
+    measured = bool(rows(ring, "rails"))
+    lines = [["  port", "domain", "device", "carrier", "MTU", "state", *(["Gb/s"] if measured else []), "neighbour"]]
     for port in PORTS:
         link, end = known.get(port.device), ends.get(port.device)
         if isinstance(host.get("links"), list):
@@ -98,11 +99,11 @@ def table(ring: Json, host: Json, style: Style) -> str:
             carrier = "unknown"
         mtu = clean(link.get("mtu")) if link else "-"
         heard = discover.heard(port, ring, node)
-        rate = rates.of_device(ring, node, port.device)
-        lines.append([f"  {port.cage}", port.domain, port.device, carrier, mtu, rate, _state(link, end), heard])
+        rate = [rates.of_device(ring, node, port.device)] if measured else []
+        lines.append([f"  {port.cage}", port.domain, port.device, carrier, mtu, _state(link, end), *rate, heard])
     text = [style.fit("  ".join(row)) for row in columns(lines)]
     text[1:] = [
-        style.paint(line, None if row[3] == "yes" and row[6] == "as planned" else "yellow")
+        style.paint(line, None if row[3] == "yes" and row[5] == "as planned" else "yellow")
         for line, row in zip(text[1:], lines[1:], strict=True)
     ]
     released = ["  taken from sparkd by an operator; to give them back: sparkctl fabric up"] if _released(ring) else []

@@ -11,14 +11,14 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from sparkd.codec import WireError, decode
 from sparkd.core.model import RankUnit
 from sparkd.core.railfacts import MeasureUnit, RailFact, RailFacts
 from sparkd.host.files import replace
 from sparkd.host.rankfiles import render
-from sparkd.host.systemd import MEASURE, SystemdUnits
+from sparkd.host.systemd import MEASURE
 from sparkd.host.worker import Worker
 
 RESULTS = Path("/run/sparkd-measure")
@@ -26,10 +26,20 @@ _VERSION = 1
 _LARGEST = 65536  # bytes; four rails take less than two thousand
 
 
+class Manager(Protocol):
+    """What SystemdUnits does with units of either template."""
+
+    async def observe(self, template: str) -> tuple[RankUnit, ...]: ...
+
+    async def start(self, epoch: int, template: str) -> None: ...
+
+    async def stop(self, epoch: int, template: str) -> None: ...
+
+
 class UnitRails:
     """`run` is sparkd's own runtime directory, `results` the unit's."""
 
-    def __init__(self, units: SystemdUnits, run: Path, results: Path = RESULTS, deadline: float = 2.0) -> None:
+    def __init__(self, units: Manager, run: Path, results: Path = RESULTS, deadline: float = 2.0) -> None:
         self._units = units
         self._run = run
         self._results = results / "rails.json"

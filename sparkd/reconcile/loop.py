@@ -177,6 +177,8 @@ class Loop:
             try:
                 self._observer.stale(await self._executor.do(action))
             except DoorError as error:
+                if isinstance(action, Measure):
+                    self._trials.failed(self._clock.monotonic())
                 self.events.failed(str(error))
                 self._observer.all_stale()
                 self._failure = self._failure or str(error)

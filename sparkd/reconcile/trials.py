@@ -21,6 +21,10 @@ class Trials:
         self._running = True
         self._tries += 1
 
+    def failed(self, now: float) -> None:
+        """It began, and could not even be started."""
+        self._running, self._ended = False, now
+
     def again(self) -> None:
         """Nothing is left to measure, or an operator wants it anew."""
         self._tries = 0

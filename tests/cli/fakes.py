@@ -48,6 +48,12 @@ def wired(*cables: str) -> Cabling:
     return Cabling(tuple((Socket(f"spark{c[0]}", int(c[1])), Socket(f"spark{c[3]}", int(c[4]))) for c in cables))
 
 
+def rail(a: str, b: str, gbps: float | None = 98.0, method: str = "rdma", passed: bool | None = True) -> Json:
+    """A measured rail; its ends as "spark1.enp1s0f0np0"."""
+    ends = [dict(zip(("node", "device"), end.split("."), strict=True)) for end in (a, b)]
+    return {"a": ends[0], "b": ends[1], "gbps": gbps, "method": method, "mtu_passed": passed}
+
+
 @dataclass
 class FakeRing:
     """The ring's state. story: what the following looks find, each on top of the one before."""
@@ -69,6 +75,8 @@ class FakeRing:
     released: bool = False
     """Whether the fabric ports of the node that answers are the operator's."""
     links_known: bool = True
+    rails: list[Json] = field(default_factory=list)
+    """Those that have been measured: see `rail`."""
     doctor: Json = field(default_factory=dict)
     accepted: str = "accepted"
     """What is said of a change."""
@@ -117,6 +125,7 @@ class FakeRing:
             ],
             "fabric": [self.fabric(node) for node in self.nodes],
             "cables": list(names(self.wires)) if self.ring_heard else [],
+            "rails": self.rails,
             "deaths": [],
             "budget": {"used": 0, "restarts": 3, "window": 3600.0},
             "maintenance": {"by": "x", "reason": "", "at": 0.0, "on": True, "blind": False}
@@ -205,6 +214,12 @@ class FakeRing:
             case "POST", "/v1/host/fabric/down" if self.want == "up":
                 hint = "sparkctl down --wait"
                 return problem(409, "fabric-in-use", "the ring is wanted up, and its ranks need the fabric", hint=hint)
+            case "POST", "/v1/host/fabric/measure":
+                if self.phase in ("starting", "ready"):
+                    sentence = "a rank runs here, and rails are measured only while none does"
+                    return problem(409, "fabric-in-use", sentence, hint="sparkctl down --wait")
+                self.rails = [each for each in self.rails if "spark1" not in (each["a"]["node"], each["b"]["node"])]
+                return 202, self.fabric("spark1")
             case "POST", "/v1/host/fabric/down" | "/v1/host/fabric/up":
                 self.released = path.endswith("down")
                 return 202, self.fabric("spark1")

@@ -13,7 +13,7 @@ from typing import Protocol
 import pytest
 
 from sparkd.core.model import RankUnit
-from sparkd.host.systemd import SystemdUnits
+from sparkd.host.systemd import MEASURE, SystemdUnits
 from sparkd.ports import DoorError, Units
 from tests.contract.manager import Manager, running
 from tests.contract.waiting import Bell, until
@@ -355,6 +355,34 @@ def test_every_step_of_a_unit_wakes(run: Run) -> None:
         assert set(bell.sources) == {"units"}
 
     run(body)
+
+
+def test_what_measures_is_a_unit_of_its_own_with_news_of_its_own(manager: Manager) -> None:
+    async def body() -> None:
+        units = SystemdUnits(address=manager.address)
+        try:
+            bell = Bell()
+            units.subscribe(bell)
+            await bell.quiet()
+            await units.start(7, MEASURE)
+            await until(lambda: units.observe(MEASURE), lambda found: any(unit.runs for unit in found))
+            manager.order(7, "notify STATUS=measuring enp1s0f0np0 to spark2", "measure")
+            (unit,) = await until(lambda: units.observe(MEASURE), lambda found: bool(found[0].text))
+            assert (unit.epoch, unit.alive, unit.text) == (7, True, "measuring enp1s0f0np0 to spark2")
+            assert await units.observe() == (), "it is no rank"
+            await bell.rings()
+            assert set(bell.sources) == {"rails"}
+            manager.order(7, "exit 64", "measure")
+            assert await until(lambda: units.observe(MEASURE), lambda found: not found) == ()
+            await units.start(7, MEASURE)
+            await until(lambda: units.observe(MEASURE), lambda found: any(unit.runs for unit in found))
+            await units.stop(7, MEASURE)
+            await until(lambda: units.observe(MEASURE), lambda found: not found)
+            await units.stop(7, MEASURE)
+        finally:
+            units.close()
+
+    asyncio.run(body())
 
 
 def test_after_close_it_neither_answers_nor_wakes(run: Run) -> None:

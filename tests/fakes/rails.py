@@ -11,7 +11,9 @@ from sparkd.ports import DoorError, Wake
 
 
 class FakeRails:
-    """The unit lives until `finish` or `stop`. `broken` is the sentence of the DoorError to raise, if any."""
+    """The unit lives until `finish` or `stop`. `installed` false: its template is not there. `broken` is the sentence
+    of the DoorError to raise, if any.
+    """
 
     def __init__(self) -> None:
         self.facts: dict[str, RailFact] = {}
@@ -19,6 +21,7 @@ class FakeRails:
         self.started: list[int] = []
         self.environment: dict[str, str] = {}
         self.asked = 0
+        self.installed = True
         self.broken = ""
         self._wakes: list[Wake] = []
         self._at = 0.0
@@ -31,6 +34,8 @@ class FakeRails:
     async def start(self, epoch: int, environment: Mapping[str, str]) -> None:
         self._answer()
         render(environment)
+        if not self.installed:
+            raise DoorError(f"cannot start sparkd-measure@{epoch}.service: Unit not found")
         assert self.running is None, "systemd would not start a second one"
         self.started.append(epoch)
         self.environment = dict(environment)
