@@ -18,6 +18,7 @@ from pathlib import Path
 from ring_mesh import PORTS
 from sparkd.core.facts import HelloFacts, Neighbour
 from sparkd.host.hello_message import Hello, Seal
+from sparkd.host.hello_proof import Challenge
 from sparkd.host.hello_socket import FabricSocket
 from sparkd.host.hello_table import Table
 from sparkd.host.worker import Worker, describe
@@ -35,6 +36,8 @@ class _Port:
     """`index` is 0 while the port cannot send: it is missing, has no carrier or no IPv6. `since`: when that changed."""
 
     device: str
+    challenge: Challenge
+    mac: str = ""
     index: int = 0
     since: float = 0.0
     timer: asyncio.TimerHandle | None = None
@@ -55,8 +58,8 @@ class MulticastHellos:
     """Sends a hello on each port every `period` seconds, and at once when somebody new is heard there or asks.
 
     A neighbour that falls silent is forgotten after three periods, or four at the latest; one whose port loses carrier
-    at the next look, which `poke` brings forward. A neighbour with this host's own id but another boot id is a copy of
-    this host's disk and no loop: its id is told with the boot id behind it.
+    at the next look, which `poke` brings forward. One that carries the cluster's key counts once it has repeated what
+    this host has said to it (hello_proof), which takes a hello and its answer.
 
     `proc` is where /proc is; `deadline` in seconds is for what can block, the socket and its groups. No capability is
     needed.
@@ -81,10 +84,10 @@ class MulticastHellos:
         self._boot_id = ""
         self._socket = FabricSocket(devices, proc)
         self._worker = Worker("hello", deadline)
-        self._ports = {device: _Port(device) for device in devices}
+        self._hold = period * 3.2
+        self._ports = {device: _Port(device, Challenge(period, self._hold)) for device in devices}
         self._by_index: dict[int, _Port] = {}
-        self._table = Table(period * 3.2)
-        self._datagrams: dict[tuple[str, bool], bytes] = {}
+        self._table = Table(self._hold)
         self._task: asyncio.Task[None] | None = None
         self._listening = False
         self._closed = False
@@ -183,7 +186,9 @@ class MulticastHellos:
             self._listening = True
         self._deaf = view.deaf
         talking = self._socket.talking(view)
+        macs = self._socket.addresses(view)
         for port in self._ports.values():
+            port.mac = macs.get(port.device, "")
             index = talking.get(port.device, 0)
             if port.index != index:
                 port.put_off()
@@ -191,6 +196,7 @@ class MulticastHellos:
                 port.since = self._now()
             if not index:
                 self._table.lose(port.device)
+                port.challenge.forget()
         self._by_index = {port.index: port for port in self._ports.values() if port.index}
 
     def _greet(self, port: _Port) -> None:
@@ -206,19 +212,18 @@ class MulticastHellos:
     def _say(self, port: _Port) -> None:
         port.timer = None
         port.sent.append(self._now())
-        refusal = self._socket.send(self._datagram(port.device), port.index)
+        refusal = self._socket.send(self._datagram(port), port.index)
         # The period is the remedy for whatever it is but this: the kernel tries out a new address for one or two
         # seconds before it may be used, and says nothing when it may.
         if refusal == errno.EADDRNOTAVAIL and port.tries < _TRIES:
             port.tries += 1
             port.timer = asyncio.get_running_loop().call_later(min(1.0, self._period / 5), self._say, port)
 
-    def _datagram(self, device: str) -> bytes:
-        asks = not self._table.knows_ours(device)
-        if (device, asks) not in self._datagrams:
-            hello = Hello(*self._names, device, self._boot_id, asks)
-            self._datagrams[device, asks] = self._seal.write(hello)
-        return self._datagrams[device, asks]
+    def _datagram(self, port: _Port) -> bytes:
+        asks = not self._table.knows_ours(port.device)
+        nonce = port.challenge.nonce(self._now())
+        proof = (port.mac, nonce, port.challenge.repeated())
+        return self._seal.write(Hello(*self._names, port.device, self._boot_id, asks, *proof))
 
     def _hear(self) -> None:
         self._take_all()
@@ -232,9 +237,14 @@ class MulticastHellos:
                 self._take(port, *read)
 
     def _take(self, port: _Port, hello: Hello, ours: bool) -> None:
-        copy = hello.node_id == self._names[2] and hello.boot_id != self._boot_id
-        node_id = f"{hello.node_id}:{hello.boot_id}" if copy else hello.node_id
-        neighbour = Neighbour(port.device, hello.node, node_id, hello.port, hello.cluster, ours)
+        if ours:
+            news = port.challenge.heard(hello.nonce)
+            if not port.challenge.proven(hello.repeated, self._now()):
+                if news or hello.asks:
+                    self._greet(port)
+                return
+        said = (hello.node, hello.node_id, hello.port, hello.cluster)
+        neighbour = Neighbour(port.device, *said, ours, hello.boot_id, hello.mac)
         if self._table.hear(neighbour, self._now()) or (ours and hello.asks):
             self._greet(port)
 
@@ -242,8 +252,10 @@ class MulticastHellos:
         # Whoever is at the other end says hello within a period, unless nobody is there.
         long_ago = self._now() - self._period
         settled = tuple(port.device for port in self._ports.values() if port.index and port.since <= long_ago)
-        facts = HelloFacts(self._names[2], self._table.neighbours(), self._deaf, settled)
-        if facts != self._told:
-            self._told = facts
-            if self._wake is not None:
-                self._wake("hello")
+        macs = tuple(port.mac for port in self._ports.values() if port.mac)
+        neighbours = self._table.neighbours()
+        facts = HelloFacts(self._names[2], neighbours, self._deaf, settled, self._boot_id, macs)
+        known, self._told = self._told, facts
+        told, now = ((f.neighbours, f.deaf, f.settled) for f in (known, facts))
+        if now != told and self._wake is not None:
+            self._wake("hello")

@@ -21,7 +21,7 @@ _GROUP = socket.inet_pton(socket.AF_INET6, GROUP)
 _LINK_LOCAL = ("fe8", "fe9", "fea", "feb")  # fe80::/10 as the kernel's text begins
 _PACKET_INFO = struct.Struct("=16sI")  # in6_pktinfo: destination, interface index
 _INTERFACE_REQUEST = struct.Struct("=16sH22x")  # ifreq with ifr_flags
-_SIOCGIFFLAGS = 0x8913
+_SIOCGIFFLAGS, _SIOCGIFHWADDR = 0x8913, 0x8927
 _IFF_RUNNING = 0x40
 _BATCH = 64  # datagrams read before the loop gets its turn
 
@@ -97,6 +97,13 @@ class FabricSocket:
         if self.socket is None:
             return {}
         return {device: index for device, index in view.hearing.items() if _runs(self.socket, device)}
+
+    def addresses(self, view: View) -> dict[str, str]:
+        """MAC address by device."""
+        if self.socket is None:
+            return {}
+        found = {device: _mac(self.socket, device) for device in view.hearing}
+        return {device: mac for device, mac in found.items() if mac}
 
     def send(self, data: bytes, index: int) -> int:
         """The errno, or 0. Nothing that keeps a datagram from leaving is worth more than a later try."""
@@ -185,6 +192,14 @@ def _runs(any_socket: socket.socket, device: str) -> bool:
     except OSError:
         return False
     return bool(_INTERFACE_REQUEST.unpack(answer)[1] & _IFF_RUNNING)
+
+
+def _mac(any_socket: socket.socket, device: str) -> str:
+    try:
+        answer = fcntl.ioctl(any_socket, _SIOCGIFHWADDR, _INTERFACE_REQUEST.pack(device.encode(), 0))
+    except OSError:
+        return ""
+    return answer[18:24].hex(":")  # ifreq: name, family, address
 
 
 def _arrival(ancillary: list[tuple[int, int, bytes]]) -> int:
