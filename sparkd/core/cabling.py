@@ -96,7 +96,7 @@ def discovered(cluster: Cluster, known: Heard) -> Cabling:
 def judge(cluster: Cluster, node: str, seen: NetworkFacts, own: HelloFacts, known: Heard) -> Iterator[Finding]:
     """What is wrong with the cables of this host's ports that have carrier."""
     for device in own.deaf:
-        yield catalogue.port_deaf(node, device)
+        yield hearing.port_deaf(node, device)
     mute = [link.device for link in seen.links if not link.link_local and link.device not in own.deaf]
     for device in mute:
         yield hearing.link_local_missing(node, device)

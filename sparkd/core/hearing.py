@@ -26,6 +26,19 @@ def mend(link: LinkFact) -> tuple[SetSysctl, ...]:
     return (SetSysctl(link.device, ADDR_GEN_MODE, _NONE), SetSysctl(link.device, ADDR_GEN_MODE, mode))
 
 
+def port_deaf(node: str, device: str) -> Finding:
+    return Finding(
+        "ipv6-off",
+        node,
+        "refuse",
+        device,
+        "IPv6 is off (or the MTU is below 1280), so the port cannot tell what it is cabled to",
+        "the kernel's fe80:: address on each fabric port",
+        f"sysctl -w net.ipv6.conf.{device}.disable_ipv6=0, and take the setting out of /etc/sysctl.d; where it has to "
+        "stay off: /usr/share/doc/sparkd/examples/raw-hello.conf, at both ends of the cable",
+    )
+
+
 def link_local_missing(node: str, device: str) -> Finding:
     return Finding(
         "link-local-missing",

@@ -35,10 +35,10 @@ MAC = "02:00:00:00:00:02"
 
 
 class Daemon:
-    def __init__(self, machine: Machine, name: str, node_id: str, period: float) -> None:
+    def __init__(self, machine: Machine, name: str, node_id: str, period: float, raw: bool) -> None:
         self.machine = machine
         self.bell = Bell()
-        self.door = MulticastHellos("lab", name, node_id, KEY, period=period)
+        self.door = MulticastHellos("lab", name, node_id, KEY, period=period, raw=raw)
         machine.do(lambda: self.door.subscribe(self.bell))
 
     async def observe(self) -> HelloFacts:
@@ -58,8 +58,8 @@ class Daemon:
 
 
 @contextlib.asynccontextmanager
-async def daemon(machine: Machine, number: int, period: float = LONG) -> AsyncIterator[Daemon]:
-    started = Daemon(machine, f"spark{number}", str(number) * 32, period)
+async def daemon(machine: Machine, number: int, period: float = LONG, *, raw: bool = False) -> AsyncIterator[Daemon]:
+    started = Daemon(machine, f"spark{number}", str(number) * 32, period, raw)
     try:
         yield started
     finally:

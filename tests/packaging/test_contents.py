@@ -33,6 +33,7 @@ INSTALLED = {
     "/usr/lib/sysusers.d/sparkd.conf": "-rw-r--r--",
     "/usr/sbin/sparkd": "-rwxr-xr-x",
     "/usr/share/doc/sparkd/examples/cluster.toml": "-rw-r--r--",
+    "/usr/share/doc/sparkd/examples/raw-hello.conf": "-rw-r--r--",
     "/usr/share/lintian/overrides/sparkd": "-rw-r--r--",
     "/usr/share/man/man1/sparkctl.1.gz": "-rw-r--r--",
     "/usr/share/man/man8/sparkd.8.gz": "-rw-r--r--",
