@@ -8,6 +8,7 @@ from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from sparkd import wire
+from sparkd.api.admission import NAMES
 from sparkd.api.app import PROBLEM_HANDLERS
 from sparkd.api.problems import problem
 from sparkd.api.ring import json
@@ -22,6 +23,7 @@ _UNREADABLE = (wire.WireError, RecursionError, OverflowError)
 
 
 def peer_app(loop: Loop) -> FastAPI:
+    """The caller's name is that in its certificate: no node speaks for another."""
     app = FastAPI(
         title="sparkd peer",
         docs_url=None,
@@ -40,6 +42,9 @@ def peer_app(loop: Loop) -> FastAPI:
             theirs = wire.loads(Report, await request.body())
         except _UNREADABLE as error:
             return problem("bad-request", str(error))
+        if theirs.node not in _names(request):
+            told = ", ".join(sorted(_names(request))) or "nobody"
+            return problem("not-yours", f"a report of {theirs.node} with the certificate of {told}")
         return json(loop.receive(theirs))
 
     @app.post("/peer/v1/intent")
@@ -52,6 +57,15 @@ def peer_app(loop: Loop) -> FastAPI:
             return json(await loop.examine())
         if asked.request not in get_args(Change):
             return problem("bad-request", f"request: {asked.request!r} is none of {', '.join(get_args(Change))}")
-        return json(await loop.conduct(cast(Change, asked.request), asked.by), 202)
+        # An operator is named by the node that was asked; by whom it was handed over, the certificate says.
+        way = "" if any(asked.by.endswith(f" on {name}") for name in _names(request)) else " by way of "
+        by = asked.by + (way and way + (", ".join(sorted(_names(request))) or "nobody"))
+        return json(await loop.conduct(cast(Change, asked.request), by), 202)
 
     return app
+
+
+def _names(request: Request) -> frozenset[str]:
+    """Without a certificate: none."""
+    names: frozenset[str] = request.scope.get(NAMES, frozenset())
+    return names

@@ -87,9 +87,11 @@ def peers_answer(s: Snapshot) -> list[str]:
 
 def all_adopted(s: Snapshot) -> list[str]:
     return [
-        f"{report.node} has not adopted epoch {s.intent.epoch} yet (it is at {report.intent.epoch})"
+        f"{report.node} has not adopted epoch {s.intent.epoch} yet (it is at {report.intent.epoch}"
+        + ("" if report.intent.of(s.cluster.name) else f" of cluster {report.intent.cluster}")
+        + ")"
         for _, report in fresh(s)
-        if report.intent.epoch != s.intent.epoch
+        if report.intent.epoch != s.intent.epoch or not report.intent.of(s.cluster.name)
     ]
 
 

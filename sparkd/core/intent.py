@@ -35,6 +35,8 @@ class Refused:
 def newest(s: Snapshot) -> Intent:
     """The intent this host must follow."""
     seen = [peer.report.intent for peer in s.peers if peer.report is not None]
+    # A host may have been a member of another cluster, under the same CA; what that wanted is nothing to this one.
+    seen = [intent for intent in seen if intent.of(s.cluster.name)]
     best = max(seen, key=lambda intent: intent.epoch, default=s.intent)
     if s.conductor and s.intent.blind and best != s.intent and best.epoch >= s.intent.epoch:
         # A stop was asked of a conductor that could not know how far its peers were: the stop still holds.
@@ -95,7 +97,7 @@ def _accept_stop(s: Snapshot, by: str) -> Accepted:
 
 
 def _next(s: Snapshot, want: Want, by: str, reason: str) -> Intent:
-    return Intent(s.next_epoch, want, by, reason, s.now, blind=want == "down" and _unheard(s))
+    return Intent(s.next_epoch, want, by, reason, s.now, blind=want == "down" and _unheard(s), cluster=s.cluster.name)
 
 
 def _unheard(s: Snapshot) -> bool:

@@ -82,7 +82,8 @@ class Intent:
     `held`: sparkd gave up; want is down until an operator clears it. `blind`: a stop issued before every peer had
     been heard; it is issued again above whatever epoch a peer turns out to have. `cables` are those that were seen when
     it was issued, each as "spark1.0~spark2.1" (node and cage of both ends); all hosts plan the fabric from them.
-    `addresses`: those that hosts already had on their ports, with `address_plan = "adopt"`; otherwise empty.
+    `addresses`: those that hosts already had on their ports, with `address_plan = "adopt"`; otherwise empty. `cluster`:
+    the one it was issued for, whose members alone follow it; empty in those of a version that did not say.
     """
 
     epoch: int = 0
@@ -95,6 +96,10 @@ class Intent:
     deaths: tuple[Death, ...] = ()
     cables: tuple[str, ...] = ()
     addresses: tuple[AddressClaim, ...] = ()
+    cluster: str = ""
+
+    def of(self, cluster: str) -> bool:
+        return self.cluster in ("", cluster)
 
 
 @dataclass(frozen=True)

@@ -166,6 +166,7 @@ def judge(s: Snapshot) -> Verdict | None:
         deaths=_kept(s, history),
         cables=s.wiring[0] or s.intent.cables,
         addresses=s.wiring[1] if s.wiring[0] else s.intent.addresses,
+        cluster=s.cluster.name,
     )
     return Verdict(again, f"{reason}; restarting", 0.0)
 
@@ -213,5 +214,6 @@ def _kept(s: Snapshot, history: tuple[Death, ...]) -> tuple[Death, ...]:
 
 
 def _hold(s: Snapshot, history: tuple[Death, ...], reason: str) -> Verdict:
-    intent = Intent(s.next_epoch, "down", "recovery", reason, s.now, held=True, deaths=_kept(s, history))
+    kept, name = _kept(s, history), s.cluster.name
+    intent = Intent(s.next_epoch, "down", "recovery", reason, s.now, held=True, deaths=kept, cluster=name)
     return Verdict(intent, reason, 0.0)

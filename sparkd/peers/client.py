@@ -26,9 +26,13 @@ class PeerError(Exception):
 
 
 class PeerClient:
-    """`context` comes from sparkd.peers.tls. Not thread-safe: one thread at a time."""
+    """`context` comes from sparkd.peers.tls. Not thread-safe: one thread at a time.
 
-    def __init__(self, address: str, port: int, context: ssl.SSLContext) -> None:
+    `name`: the node that is to answer, by its certificate; any of the cluster at that address if empty.
+    """
+
+    def __init__(self, address: str, port: int, context: ssl.SSLContext, name: str = "") -> None:
+        self._name = name
         self._where = f"{address}:{port}"
         self._connection = http.client.HTTPSConnection(address, port, timeout=CONNECT_DEADLINE, context=context)
 
@@ -70,12 +74,19 @@ class PeerClient:
                 return self._once(method, path, body)
         return self._once(method, path, body)
 
+    def _check_name(self, certificate: Mapping[str, Any]) -> None:
+        names = [str(name) for kind, name in certificate.get("subjectAltName", ()) if kind == "DNS"]
+        if self._name and self._name not in names:
+            self._connection.close()
+            raise PeerError(f"{self._where}: its certificate is of {', '.join(names) or 'nobody'}, not {self._name}")
+
     def _once(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
         try:
             if self._connection.sock is None:
                 self._connection.connect()
                 sock: Any = self._connection.sock
                 sock.settimeout(ANSWER_DEADLINE)
+                self._check_name(sock.getpeercert() or {})
             headers = {"Content-Type": "application/json"} if body is not None else {}
             self._connection.request(method, path, body, headers)
             response = self._connection.getresponse()
