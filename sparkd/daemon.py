@@ -233,7 +233,7 @@ def _poller(settings: Settings) -> Poller:
     cluster, port = settings.cluster, settings.listen.peer_port
 
     def client(name: str) -> PeerClient:
-        return PeerClient(str(cluster.node(name).address), port, context)
+        return PeerClient(str(cluster.node(name).address), port, context, name)
 
     names = tuple(node.name for node in cluster.nodes if node.name != settings.node)
     return Poller(names, client, settings.tick)

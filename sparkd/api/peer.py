@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sparkd import wire
+from sparkd.api.admission import NAMES
 from sparkd.api.answer import json
 from sparkd.api.problems import on_http, on_refusal, problem
 from sparkd.core.intent import Request as Change
@@ -25,8 +26,11 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def peer_app(loop: Loop) -> ASGIApp:
-    """Three endpoints that only other daemons call. Each change on any host costs every host a few of these requests,
-    while a ring starts or dies, so there is nothing between them and uvicorn."""
+    """Endpoints that only other daemons call. Each change on any host costs every host a few of these requests, while a
+    ring starts or dies, so there is nothing between them and uvicorn.
+
+    The caller's name is that in its certificate: no node speaks for another.
+    """
 
     async def get_report(_: Request) -> Response:
         return json(loop.report())
@@ -36,6 +40,9 @@ def peer_app(loop: Loop) -> ASGIApp:
             theirs = wire.loads(Report, await request.body())
         except _UNREADABLE as error:
             return problem("bad-request", str(error))
+        if theirs.node not in _names(request):
+            told = ", ".join(sorted(_names(request))) or "nobody"
+            return problem("not-yours", f"a report of {theirs.node} with the certificate of {told}")
         return json(loop.receive(theirs))
 
     async def intent(request: Request) -> Response:
@@ -47,7 +54,10 @@ def peer_app(loop: Loop) -> ASGIApp:
             return json(await loop.examine())
         if asked.request not in get_args(Change):
             return problem("bad-request", f"request: {asked.request!r} is none of {', '.join(get_args(Change))}")
-        made = await loop.conduct(cast(Change, asked.request), asked.by, asked.reason, force=asked.force)
+        # An operator is named by the node that was asked; by whom it was handed over, the certificate says.
+        way = "" if any(asked.by.endswith(f" on {name}") for name in _names(request)) else " by way of "
+        by = asked.by + (way and way + (", ".join(sorted(_names(request))) or "nobody"))
+        made = await loop.conduct(cast(Change, asked.request), by, asked.reason, force=asked.force)
         return json(made, 202)
 
     return _Application(
@@ -78,3 +88,9 @@ class _Application:
             return await endpoint(request)
         except Refusal as refusal:
             return await on_refusal(request, refusal)
+
+
+def _names(request: Request) -> frozenset[str]:
+    """Without a certificate: none."""
+    names: frozenset[str] = request.scope.get(NAMES, frozenset())
+    return names

@@ -27,6 +27,7 @@ _STATUS = {
     "token-missing": 401,
     "token-wrong": 401,
     "token-not-set": 403,
+    "not-yours": 403,
     "body-too-large": 413,
     "bad-request": 422,
     "no-such-operation": 404,

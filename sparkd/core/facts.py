@@ -116,7 +116,8 @@ class RoceFact:
 class Neighbour:
     """Who is heard on a fabric port of this host, by the hello that its port sends.
 
-    `ours`: the hello carries the cluster's key. A foreign one is only as true as whoever sent it.
+    `ours`: the hello carries the cluster's key. A foreign one is only as true as whoever sent it. `boot` and `mac` (of
+    the far port) tell machines apart that have one id, as copies of one disk do.
     """
 
     device: str
@@ -125,18 +126,23 @@ class Neighbour:
     remote: str
     cluster: str = ""
     ours: bool = True
+    boot: str = ""
+    mac: str = ""
 
 
 @dataclass(frozen=True)
 class HelloFacts:
-    """`node_id` is this host's own. `deaf` are the ports that cannot hear: IPv6 is switched off on them. `settled` are
-    those that have listened for so long that a neighbour would have been heard.
+    """`node_id`, `boot` and `macs` (of its fabric ports) are this host's own. `deaf` are the ports that cannot hear:
+    IPv6 is switched off on them. `settled` are those that have listened for so long that a neighbour would have been
+    heard.
     """
 
     node_id: str
     neighbours: tuple[Neighbour, ...] = ()
     deaf: tuple[str, ...] = ()
     settled: tuple[str, ...] = ()
+    boot: str = ""
+    macs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

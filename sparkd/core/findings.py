@@ -112,17 +112,6 @@ def generation_mixed(node: str, unit: str, epoch: int) -> Finding:
     )
 
 
-def port_deaf(node: str, device: str) -> Finding:
-    return _refuse(
-        "ipv6-off",
-        node,
-        device,
-        "IPv6 is off (or the MTU is below 1280), so the port cannot tell what it is cabled to",
-        "the kernel's fe80:: address on each fabric port",
-        f"sysctl -w net.ipv6.conf.{device}.disable_ipv6=0, and take the setting out of /etc/sysctl.d",
-    )
-
-
 def cable_silent(node: str, cage: int, silent: Sequence[str], others: Sequence[str]) -> Finding:
     half = f", while its twin reaches {others[0]}" if others else ""
     return _refuse(

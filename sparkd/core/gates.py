@@ -84,9 +84,11 @@ def peers_answer(s: Snapshot) -> list[str]:
 
 def all_adopted(s: Snapshot) -> list[str]:
     return [
-        f"{report.node} has not adopted epoch {_number(s.intent)} yet (it is at {_number(report.intent)})"
+        f"{report.node} has not adopted epoch {_number(s.intent)} yet (it is at {_number(report.intent)}"
+        + ("" if report.intent.of(s.cluster.name) else f" of cluster {report.intent.cluster}")
+        + ")"
         for _, report in fresh(s)
-        if report.intent.order != s.intent.order
+        if report.intent.order != s.intent.order or not report.intent.of(s.cluster.name)
     ]
 
 

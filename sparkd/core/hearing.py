@@ -8,7 +8,7 @@ a mode that makes addresses has the kernel make it at once, and touches no other
 from __future__ import annotations
 
 from sparkd.core.actions import SetSysctl
-from sparkd.core.facts import LinkFact
+from sparkd.core.facts import LinkFact, Neighbour
 from sparkd.core.model import Finding
 
 ADDR_GEN_MODE = "addr_gen_mode"
@@ -26,6 +26,19 @@ def mend(link: LinkFact) -> tuple[SetSysctl, ...]:
     return (SetSysctl(link.device, ADDR_GEN_MODE, _NONE), SetSysctl(link.device, ADDR_GEN_MODE, mode))
 
 
+def port_deaf(node: str, device: str) -> Finding:
+    return Finding(
+        "ipv6-off",
+        node,
+        "refuse",
+        device,
+        "IPv6 is off (or the MTU is below 1280), so the port cannot tell what it is cabled to",
+        "the kernel's fe80:: address on each fabric port",
+        f"sysctl -w net.ipv6.conf.{device}.disable_ipv6=0, and take the setting out of /etc/sysctl.d; where it has to "
+        "stay off: /usr/share/doc/sparkd/examples/raw-hello.conf, at both ends of the cable",
+    )
+
+
 def link_local_missing(node: str, device: str) -> Finding:
     return Finding(
         "link-local-missing",
@@ -36,4 +49,20 @@ def link_local_missing(node: str, device: str) -> Finding:
         "the kernel's fe80:: address on each fabric port",
         "none needed while no rank runs, sparkd has the kernel make it; if it stays so: "
         f"sysctl -w net.ipv6.conf.{device}.addr_gen_mode=0, ip link set {device} down, ip link set {device} up",
+    )
+
+
+def node_id_twice(node: str, subject: str, one: Neighbour, other: Neighbour | None) -> Finding:
+    """`other` is the second machine of that id; None for the host itself."""
+    second = f"{other.node} ({other.mac or '?'}) at {other.device}" if other is not None else f"{node} itself"
+    return Finding(
+        "node-id-twice",
+        node,
+        "refuse",
+        subject,
+        f"{one.node} ({one.mac or '?'}) has the same id as {second}, {one.node_id[:8]}...: one's disk is a copy of the "
+        "other's",
+        "an id of its own for each machine",
+        "on the copy: systemctl stop sparkd; rm /var/lib/sparkd/node-id; sparkctl cluster install its own directory "
+        "of sparkctl cluster create; systemctl start sparkd",
     )

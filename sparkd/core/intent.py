@@ -37,6 +37,8 @@ class Refused:
 def newest(s: Snapshot) -> Intent:
     """The intent this host must follow."""
     seen = [peer.report.intent for peer in s.peers if peer.report is not None]
+    # A host may have been a member of another cluster, under the same CA; what that wanted is nothing to this one.
+    seen = [intent for intent in seen if intent.of(s.cluster.name)]
     best = max(seen, key=lambda intent: intent.order, default=s.intent)
     further = best != s.intent and best.order >= s.intent.order
     if s.conductor and s.intent.blind and further:
@@ -142,7 +144,8 @@ def _accept_stop(s: Snapshot, by: str, force: bool) -> Accepted | Refused:
 
 def _next(s: Snapshot, want: Want, by: str, reason: str) -> Intent:
     blind = want == "down" and _unheard(s)
-    return Intent(s.next_epoch, want, by, reason, s.now, blind=blind, clears=s.intent.clears)
+    name = s.cluster.name
+    return Intent(s.next_epoch, want, by, reason, s.now, blind=blind, clears=s.intent.clears, cluster=name)
 
 
 def _unheard(s: Snapshot) -> bool:

@@ -89,7 +89,7 @@ class Intent:
     it was issued, each as "spark1.0~spark2.1" (node and cage of both ends); all hosts plan the fabric from them.
     `addresses`: those that hosts already had on their ports, with `address_plan = "adopt"`; otherwise empty.
     `revision` counts the changes within an epoch that leave its ranks alone, such as `maintenance`; `clears` how often
-    an operator has cleared the ring.
+    an operator has cleared the ring. `cluster`: whose members alone follow it; empty in those of an older version.
     """
 
     epoch: int = 0
@@ -105,6 +105,7 @@ class Intent:
     revision: int = 0
     maintenance: Maintenance | None = None
     clears: int = 0
+    cluster: str = ""
 
     @property
     def order(self) -> tuple[int, int]:
@@ -114,6 +115,9 @@ class Intent:
     @property
     def paused(self) -> bool:
         return self.maintenance is not None and self.maintenance.on
+
+    def of(self, cluster: str) -> bool:
+        return self.cluster in ("", cluster)
 
 
 @dataclass(frozen=True)
@@ -175,8 +179,8 @@ class Report:
 
     `instance` is new with each daemon process and `sequence` grows within it, so that a late push never replaces newer
     news. A None stands for "this host cannot tell", with the reason in `unknown`. `left`: as in sparkd.core.free.
-    `probe_port`: the TCP port that peers try (sparkd.core.reach), 0 for none. `rails` are its
-    measurements that count; `measuring` is what its measuring unit does now, empty while none is alive.
+    `probe_port`: the TCP port that peers try (sparkd.core.reach), 0 for none. `rails` are its measurements that count;
+    `measuring` is what its measuring unit does now, empty while none is alive.
     """
 
     node: str

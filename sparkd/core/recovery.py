@@ -177,6 +177,7 @@ def judge(s: Snapshot) -> Verdict | None:
         cables=s.wiring[0] or s.intent.cables,
         addresses=s.wiring[1] if s.wiring[0] else s.intent.addresses,
         clears=s.intent.clears,
+        cluster=s.cluster.name,
     )
     return Verdict(again, f"{reason}; restarting", 0.0)
 
@@ -229,5 +230,6 @@ def _kept(s: Snapshot, history: tuple[Death, ...]) -> tuple[Death, ...]:
 
 
 def _hold(s: Snapshot, history: tuple[Death, ...], reason: str) -> Verdict:
-    held = Intent(s.next_epoch, "down", "recovery", reason, s.now, held=True, deaths=_kept(s, history))
+    kept, name = _kept(s, history), s.cluster.name
+    held = Intent(s.next_epoch, "down", "recovery", reason, s.now, held=True, deaths=kept, cluster=name)
     return Verdict(replace(held, clears=s.intent.clears), reason, 0.0)

@@ -20,7 +20,7 @@ def idle(**changed: object) -> Snapshot:
 
 def test_a_start_gets_the_next_epoch_and_no_history() -> None:
     answer = accept(idle(), "start", "operator at spark3")
-    expected = Intent(7, "up", "operator at spark3", "start asked for", NOW, cables=CABLES)
+    expected = Intent(7, "up", "operator at spark3", "start asked for", NOW, cables=CABLES, cluster="test")
     assert answer == Accepted(expected, new=True)
 
 

@@ -87,6 +87,35 @@ def test_ports_that_were_flushed_of_all_addresses_are_heard_again(down: Ring) ->
     down.start()
 
 
+DROP_IN = "/etc/systemd/system/sparkd.service.d/raw-hello.conf"
+
+
+def test_with_the_raw_hello_a_port_may_keep_ipv6_off(down: Ring) -> None:
+    """Granted at both ends of the cable of spark2's port 0, which has IPv6 off at both of its ends."""
+    example = "/usr/share/doc/sparkd/examples/raw-hello.conf"
+    ends = (("spark2", 0), ("spark3", 1))
+    ports = [(node, f"{domain}s0f{cage}np{cage}") for node, cage in ends for domain in ("enp1", "enP2p1")]
+    try:
+        for node in ("spark2", "spark3"):
+            down.lab.exec(node, "install", "-D", "-m", "0644", example, DROP_IN)
+            down.lab.exec(node, "systemctl", "daemon-reload")
+        for node, device in ports:
+            down.lab.exec(node, "sysctl", "-q", "-w", f"net.ipv6.conf.{device}.disable_ipv6=1")
+        down.until("spark1", lambda seen: {f["node"] for f in seen["findings"]} >= {"spark2", "spark3"}, 15)
+        for node in ("spark2", "spark3"):
+            down.lab.exec(node, "systemctl", "restart", "sparkd")
+        down.settled()
+        down.start()
+        down.stop()
+    finally:
+        for node, device in ports:
+            down.lab.exec(node, "sysctl", "-q", "-w", f"net.ipv6.conf.{device}.disable_ipv6=0")
+        for node in ("spark2", "spark3"):
+            down.lab.exec(node, "rm", "-f", DROP_IN)
+            down.lab.exec(node, "systemctl", "daemon-reload")
+            down.lab.exec(node, "systemctl", "restart", "sparkd")
+
+
 def _blocked(seen: dict[str, object]) -> set[str]:
     """The nodes that say so."""
     findings = seen["findings"]

@@ -34,9 +34,11 @@ INSTALLED = {
     "/usr/lib/sparkd/drop-caches": "-rwxr-xr-x",
     "/usr/lib/sparkd/measure": "-rwxr-xr-x",
     "/usr/lib/sparkd/rank": "-rwxr-xr-x",
+    "/usr/lib/systemd/network/10-sparkd-fabric.network": "-rw-r--r--",
     "/usr/lib/sysusers.d/sparkd.conf": "-rw-r--r--",
     "/usr/sbin/sparkd": "-rwxr-xr-x",
     "/usr/share/doc/sparkd/examples/cluster.toml": "-rw-r--r--",
+    "/usr/share/doc/sparkd/examples/raw-hello.conf": "-rw-r--r--",
     "/usr/share/lintian/overrides/sparkd": "-rw-r--r--",
     "/usr/share/man/man1/sparkctl.1.gz": "-rw-r--r--",
     "/usr/share/man/man8/sparkd.8.gz": "-rw-r--r--",
@@ -144,6 +146,13 @@ def test_networkmanager_leaves_exactly_the_fabric_alone(package: Package) -> Non
     matched = re.findall(r"^match-device=(.*)$", text, re.MULTILINE)
     assert [set(line.split(";")) for line in matched] == [{f"interface-name:{device}" for device in FABRIC_DEVICES}]
     assert re.findall(r"^managed=(.*)$", text, re.MULTILINE) == ["0"]
+
+
+def test_networkd_leaves_exactly_the_fabric_alone(package: Package) -> None:
+    text = package.text("/usr/lib/systemd/network/10-sparkd-fabric.network")
+    (names,) = re.findall(r"^Name=(.*)$", text, re.MULTILINE)
+    assert set(names.split()) == FABRIC_DEVICES
+    assert "[Link]\nUnmanaged=yes\n" in text
 
 
 def test_iproute2_knows_the_routes_of_the_daemon(package: Package) -> None:
