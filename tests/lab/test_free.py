@@ -21,7 +21,8 @@ def ring(lab: Lab) -> Iterator[Ring]:
     ring = Ring(lab)
     ring.fresh()
     yield ring
-    lab.exec("spark2", "sh", "-c", "systemctl stop stranger remains; true")
+    lab.exec("spark2", "sh", "-c", "systemctl stop stranger remains; systemctl restart sparkd")
+    ring.until("spark2", lambda seen: True, 20)
 
 
 def _run(ring: Ring, unit: str, *command: str) -> str:
