@@ -93,6 +93,7 @@ def test_an_address_that_is_gone_is_said_by_both() -> None:
         ("SPARKD_MEASURE_RAILS", "0:enp1s0f0np0:10.77.0.1:1:enp1s0f1np1:10.77.0.2:roce p:3:1"),
         ("SPARKD_MEASURE_ADDRESSES", "192.168.77.1"),
         ("SPARKD_MEASURE_SECONDS", "nan"),
+        ("SPARKD_MEASURE_EXPECTED_TCP", "-1"),
         ("SPARKD_MEASURE_KEY", "ab"),
         ("SPARKD_NODE", "spark2"),
         ("SPARKD_NODES", "spark1,spark1"),
