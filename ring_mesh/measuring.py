@@ -20,12 +20,15 @@ def measure_environment(
     key: str,
     boot_id: str,
     seconds: float,
+    expected_rdma: float,
+    expected_tcp: float,
 ) -> dict[str, str]:
     """The variables of `runtime.measure` on `node`.
 
     devices: those whose rails are wanted; the others are measured if their far end wants it. gid_indices: by RDMA
-    device, of those that can be used. key: hexadecimal, the same on all nodes. seconds: per rail and direction. Raises
-    ClusterError for an unknown node.
+    device, of those that can be used. key: hexadecimal, the same on all nodes. seconds: per rail and direction.
+    expected_rdma, expected_tcp: Gb/s, equal on all nodes; a rail below is measured a second time. Raises ClusterError
+    for an unknown node.
     """
     own = plan.cluster.node(node)
     rails = []
@@ -46,6 +49,8 @@ def measure_environment(
         "SPARKD_MEASURE_ADDRESSES": ",".join(str(each.address) for each in plan.cluster.nodes),
         "SPARKD_MEASURE_RAILS": ",".join(rails),
         "SPARKD_MEASURE_SECONDS": f"{seconds:g}",
+        "SPARKD_MEASURE_EXPECTED_RDMA": f"{expected_rdma:g}",
+        "SPARKD_MEASURE_EXPECTED_TCP": f"{expected_tcp:g}",
         "SPARKD_MEASURE_PATIENCE": str(PATIENCE),
         "SPARKD_MEASURE_PORT": str(MEASURE_PORT),
         "SPARKD_MEASURE_KEY": key,

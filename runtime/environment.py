@@ -112,6 +112,9 @@ class Reader:
         return None
 
     def seconds(self, variable: str, default: float, low: float, high: float) -> float:
+        return self.number(variable, default, low, high, "seconds")
+
+    def number(self, variable: str, default: float, low: float, high: float, what: str) -> float:
         value = self._environ.get(variable)
         if value is None:
             return default
@@ -121,7 +124,7 @@ class Reader:
             number = math.nan
         if low <= number <= high:
             return number
-        self.bad(variable, f"seconds from {low:g} to {high:g}", value)
+        self.bad(variable, f"{what} from {low:g} to {high:g}", value)
         return default
 
     def address(self, variable: str) -> str | None:

@@ -314,6 +314,8 @@ def _rail_environment(settings: Settings, state: State, gids: _StartGids, host: 
             key=hmac.new(settings.cluster_key, label, hashlib.sha256).hexdigest(),
             boot_id=(await host.observe()).boot_id,
             seconds=policy.seconds,
+            expected_rdma=policy.min_gbps,
+            expected_tcp=policy.min_tcp_gbps,
         )
 
     return environment

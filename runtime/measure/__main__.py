@@ -5,7 +5,7 @@
     SPARKD_MEASURE_KEY=HEX SPARKD_BOOT_ID=ID RUNTIME_DIRECTORY=/run/sparkd-measure
 
 A RAIL is INDEX:DEVICE:LOCAL_IP:PEER_RANK:PEER_DEVICE:PEER_IP:HCA:GID_INDEX:WANTED. Optional: SPARKD_MEASURE_SECONDS
-(1), SPARKD_MEASURE_PATIENCE (10), SPARKD_MEASURE_PORT (20200).
+(1), SPARKD_MEASURE_EXPECTED_RDMA and _TCP (0 Gb/s), SPARKD_MEASURE_PATIENCE (10), SPARKD_MEASURE_PORT (20200).
 
 What was found goes to rails.json in ``RUNTIME_DIRECTORY``, rail by rail, and to standard error. Exit status: 0 also
 when rails could not be measured, 64 bad environment.

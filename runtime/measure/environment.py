@@ -8,6 +8,7 @@ from runtime.environment import DEVICE, NAME, WORLD_SIZE_MIN, BadEnvironment, Re
 from runtime.probe.topology import End, Link
 
 NONE = "-"
+METHODS = ("rdma", "tcp")
 _HCA = re.compile(r"[A-Za-z0-9_]{1,63}")
 _EXPECTED = "INDEX:DEVICE:LOCAL_IP:PEER_RANK:PEER_DEVICE:PEER_IP:HCA:GID_INDEX:WANTED, HCA and GID_INDEX - without RDMA"
 
@@ -31,8 +32,9 @@ class Rail:
 class MeasureEnvironment:
     """``nodes`` and ``addresses`` (management) by rank; ``rails`` in the order in which all hosts measure.
 
-    ``seconds`` per rail and direction; ``patience``: how long a host at the far end is waited for. On ``port`` of the
-    management address hosts meet, ``port`` + 1 is for perftest, ``port`` + 2 of a rail's own address for the rail.
+    ``seconds`` per rail and direction; ``expected``: Gb/s by method, below which a rail is measured again;
+    ``patience``: how long a host at the far end is waited for. On ``port`` of the management address hosts meet,
+    ``port`` + 1 is for perftest, ``port`` + 2 of a rail's own address for the rail.
     """
 
     epoch: int
@@ -43,6 +45,7 @@ class MeasureEnvironment:
     addresses: tuple[str, ...]
     rails: tuple[Rail, ...]
     seconds: float
+    expected: Mapping[str, float]
     patience: float
     port: int
     boot_id: str
@@ -69,6 +72,9 @@ def read_environment(environ: Mapping[str, str]) -> MeasureEnvironment:
         reader.bad("SPARKD_NODE", f"{nodes[rank]!r}, the name SPARKD_NODES gives rank {rank}", node)
     rails = _rails(reader, rank or 0, len(nodes))
     seconds = reader.seconds("SPARKD_MEASURE_SECONDS", 1.0, 0.01, 60)
+    expected = {
+        name: reader.number(f"SPARKD_MEASURE_EXPECTED_{name.upper()}", 0.0, 0, 1000, "Gb/s") for name in METHODS
+    }
     patience = reader.seconds("SPARKD_MEASURE_PATIENCE", 10.0, 0.1, 60)
     port = reader.integer("SPARKD_MEASURE_PORT", 1, 65533, 20200)
     boot_id = reader.text("SPARKD_BOOT_ID", "the id of this boot")
@@ -85,7 +91,7 @@ def read_environment(environ: Mapping[str, str]) -> MeasureEnvironment:
     ):
         raise BadEnvironment(reader.problems)
     return MeasureEnvironment(
-        epoch, cluster, node, rank, nodes, addresses, rails, seconds, patience, port, boot_id, key
+        epoch, cluster, node, rank, nodes, addresses, rails, seconds, expected, patience, port, boot_id, key
     )
 
 

@@ -101,7 +101,20 @@ async def _meet(rail: Rail, partner: Partner, problem: str, name: str, patience:
 async def _rate(
     environment: MeasureEnvironment, rail: Rail, partner: Partner, listener: socket.socket | None, method: str
 ) -> float:
-    """Gb/s, the lower of both directions, agreed with the partner."""
+    """Gb/s, the lower of both directions, agreed with the partner.
+
+    A host that is busy for a moment makes a rail look slow, so that a rate below what is expected counts only if it
+    shows again. Both sides have the same numbers and the same expectation, and decide alike.
+    """
+    rate = await _once(environment, rail, partner, listener, method)
+    if rate >= environment.expected[method]:
+        return rate
+    return max(rate, await _once(environment, rail, partner, listener, method))
+
+
+async def _once(
+    environment: MeasureEnvironment, rail: Rail, partner: Partner, listener: socket.socket | None, method: str
+) -> float:
     if method == "rdma":
         first = await _rdma(environment, rail, partner, serve=environment.rank == rail.link.high.rank)
         second = await _rdma(environment, rail, partner, serve=environment.rank == rail.link.low.rank)
@@ -111,7 +124,6 @@ async def _rate(
     theirs = await hear(partner.channel, Rates, 2 * RAIL_SECONDS + environment.seconds + MESSAGE_SECONDS)
     if mine.gbps is None or theirs.gbps is None:
         raise Failed(mine.problem or theirs.problem)
-    # Both have the same numbers, but for a partner that rounds otherwise.
     return min(mine.gbps, theirs.gbps)
 
 

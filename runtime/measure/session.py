@@ -170,7 +170,7 @@ class Session:
     def _others(self) -> float:
         """How long a host that has come may be busy with its other rails, of which it has as many as this one."""
         e = self._environment
-        one = 2 * max(1.0, e.seconds) + MARGIN_SECONDS + 2 * RAIL_SECONDS
+        one = 2 * (2 * max(1.0, e.seconds) + MARGIN_SECONDS + 2 * RAIL_SECONDS)
         return e.patience + len(e.rails) * one
 
     def _unmeasured(self, rail: Rail, why: str) -> Result:

@@ -12,19 +12,16 @@ if TYPE_CHECKING:
 
 # Seconds. The longest pause is shorter than the time for which a host waits for another.
 _PAUSE, _PAUSE_MAX = 2.0, 8.0
-_NEWS = 1.0
 
 
 def pause(s: Snapshot) -> float:
-    """Seconds until measuring may be tried again: after a try that brought nothing new, ever more of them; and when
-    only the far ends have nothing yet, those that their news may take.
+    """Seconds until measuring may be tried again, ever more of them while something is left.
+
+    The first pause is also for the news of the far ends: both have measured, and theirs are told a moment later.
     """
-    if isinstance(s.rails, Unknown):
+    if isinstance(s.rails, Unknown) or not s.rails.tries:
         return 0.0
-    if s.rails.tries:
-        return max(0.0, min(_PAUSE * 2.0 ** (s.rails.tries - 1), _PAUSE_MAX) - s.rails.rested)
-    have = {fact.device for fact in rails.valid(s)}
-    return max(0.0, _NEWS - s.rails.rested) if have.issuperset(rails.wanted(s)) else 0.0
+    return max(0.0, min(_PAUSE * 2.0 ** (s.rails.tries - 1), _PAUSE_MAX) - s.rails.rested)
 
 
 def waits(s: Snapshot) -> list[str]:

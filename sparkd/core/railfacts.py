@@ -44,7 +44,7 @@ class MeasureUnit:
 class RailFacts:
     """`measured`: everything that is on record, valid or not.
 
-    `tries`: how often in a row measuring has ended without anything new; `rested`: seconds since it last ended.
+    `tries`: how often measuring was started since there was last nothing left; `rested`: seconds since it last ended.
     """
 
     measured: tuple[RailFact, ...] = ()

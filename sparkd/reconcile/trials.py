@@ -15,7 +15,6 @@ class Trials:
         self._tries = 0
         self._running = False
         self._ended = 0.0
-        self._found: frozenset[tuple[str, str, int]] = frozenset()
 
     def began(self) -> None:
         self._running = True
@@ -34,17 +33,9 @@ class Trials:
         return self._tries > 0
 
     def seen(self, rails: RailFacts | Unknown, now: float) -> RailFacts | Unknown:
-        """The facts with `tries` and `rested`. A try that has measured anything new begins the count anew; the same
-        rail once more is nothing new.
-        """
+        """The facts with `tries` and `rested`."""
         if isinstance(rails, Unknown):
             return rails
-        found = frozenset(
-            (fact.device, fact.boot_id, fact.carrier_changes) for fact in rails.measured if not fact.error
-        )
-        if found - self._found:
-            self._tries = 0
-        self._found = found
         running = rails.running is not None
         if self._running and not running:
             self._ended = now

@@ -21,9 +21,9 @@ HEARD_SECONDS = 30.0
 CLUSTER = "/root/cluster"
 FABRIC = """
 [fabric]
-measure_seconds = 0.1
+measure_seconds = 0.15
 # A virtual cable carries some Gb/s, more or less, as the machine below it has time.
-rail_min_tcp_gbps = 0.2
+rail_min_tcp_gbps = 0.1
 node_slow_ratio = 0.02
 """
 

@@ -27,6 +27,8 @@ def variables(the_plan: Plan, node: str, *devices: str) -> dict[str, str]:
         key="ab" * 32,
         boot_id="b0",
         seconds=1.0,
+        expected_rdma=30.0,
+        expected_tcp=16.0,
     )
 
 

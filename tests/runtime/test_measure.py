@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from runtime.environment import BadEnvironment
@@ -93,6 +100,7 @@ def test_an_address_that_is_gone_is_said_by_both() -> None:
         ("SPARKD_MEASURE_RAILS", "0:enp1s0f0np0:10.77.0.1:1:enp1s0f1np1:10.77.0.2:roce p:3:1"),
         ("SPARKD_MEASURE_ADDRESSES", "192.168.77.1"),
         ("SPARKD_MEASURE_SECONDS", "nan"),
+        ("SPARKD_MEASURE_EXPECTED_TCP", "-1"),
         ("SPARKD_MEASURE_KEY", "ab"),
         ("SPARKD_NODE", "spark2"),
         ("SPARKD_NODES", "spark1,spark1"),
@@ -102,3 +110,38 @@ def test_a_bad_variable_is_named(name: str, value: str) -> None:
     with pytest.raises(BadEnvironment) as caught:
         Hosts().environment(0, None, **{name: value})
     assert any(problem.startswith(f"{name}: expected ") for problem in caught.value.problems), caught.value.problems
+
+
+def test_the_program_leaves_its_results_and_tells_systemd_what_it_does(tmp_path: Path) -> None:
+    hosts = Hosts(2)
+    path = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(path)
+        told.settimeout(10)
+        processes = []
+        for rank in (0, 1):
+            (tmp_path / str(rank)).mkdir()
+            changed = {"RUNTIME_DIRECTORY": str(tmp_path / str(rank)), "NOTIFY_SOCKET": path if rank == 0 else ""}
+            command = [sys.executable, "-m", "runtime.measure"]
+            variables = hosts.variables(rank, {1}, **changed)
+            processes.append(subprocess.Popen(command, env=variables, stderr=subprocess.PIPE, text=True))
+        stories = [process.communicate(timeout=30)[1] for process in processes]
+        assert [process.returncode for process in processes] == [0, 0]
+        assert told.recv(500).decode() == "STATUS=meeting spark2 to measure"
+        assert told.recv(500).decode() == f"STATUS=measuring {DEVICES[1]} to spark2"
+    for rank, device, remote in ((0, DEVICES[1], DEVICES[3]), (1, DEVICES[3], DEVICES[1])):
+        (rail,) = json.loads((tmp_path / str(rank) / "rails.json").read_text())["rails"]
+        assert (rail["device"], rail["remote"], rail["boot_id"]) == (device, remote, f"boot-{rank}")
+        assert re.fullmatch(
+            rf"{device} to spark{2 - rank} \({remote}\): \d+\.\d\d Gb/s \(tcp\), packets of 8972 bytes pass\n",
+            stories[rank],
+        )
+
+
+def test_a_bad_environment_is_told_and_has_its_own_status() -> None:
+    variables = Hosts(2).variables(0, SPARKD_MEASURE_KEY="short")
+    command = [sys.executable, "-m", "runtime.measure"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 64
+    assert "SPARKD_MEASURE_KEY: expected at least 32 hex digits" in done.stderr
+    assert "short" not in done.stderr

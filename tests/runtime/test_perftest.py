@@ -117,6 +117,21 @@ def test_without_it_at_one_end_both_measure_over_tcp() -> None:
 
 
 @pytest.mark.usefixtures("perftest")
+@pytest.mark.parametrize(("expected", "rate", "runs"), [("0", 5.0, 2), ("30", 90.0, 4), ("95", 90.0, 4)])
+def test_a_rate_below_the_expected_one_counts_only_if_it_shows_again(
+    expected: str, rate: float, runs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notes = tmp_path / "notes"
+    monkeypatch.setenv("FAKE_PERFTEST", f"busy {notes}")
+    hosts = Hosts(2)
+    ends = [hosts.environment(rank, {0}, SPARKD_MEASURE_EXPECTED_RDMA=expected) for rank in (0, 1)]
+    results = hosts.run(*ends)
+    assert errors(results) == {}
+    assert (results[0][DEVICES[0]].gbps, results[1][DEVICES[2]].gbps) == (rate, rate)
+    assert len(notes.read_text().split()) == runs
+
+
+@pytest.mark.usefixtures("perftest")
 @pytest.mark.parametrize(
     ("mode", "why"),
     [
