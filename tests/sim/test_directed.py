@@ -97,7 +97,7 @@ def test_a_host_that_has_heard_nobody_for_long_starts_nothing() -> None:
     """The gate that peers answer. spark3 was about to start when it was cut off; minutes later it still is not."""
     world = configured_world()
     assert would_start(world, "spark3")
-    world.now += 16
+    world.wait(16)
     assert not would_start(world, "spark3")
 
 

@@ -1,0 +1,63 @@
+"""The gates one by one, each with the one fact that has to shut it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sparkd.core import gates, recovery
+from sparkd.core.decide import decide
+from sparkd.core.model import Finding, RankUnit, Unknown
+from tests.core.builders import attempt, peer, running, snapshot, with_peer
+
+AGAINST = Finding("kernel-known-bad", "spark2", "refuse", "kernel", "6.17.0-1008", "another kernel", "upgrade it")
+
+
+def test_a_rank_of_a_later_epoch_is_one_of_another_start_too() -> None:
+    """A peer that lost its disk, and with it the epoch that its rank belongs to."""
+    s = snapshot("spark2")
+    later = with_peer(s, peer("spark3", s.intent, units=(running(9),)))
+    assert gates.no_older_rank(later) == ["sparkd-rank@9.service on spark3 is still alive"]
+    own = replace(s, units=(running(9),))
+    assert gates.no_older_rank(own) == ["sparkd-rank@9.service on spark2 is still alive"]
+
+
+def test_what_a_peer_has_found_holds_the_start_back() -> None:
+    """Its ports are as planned, and something else there is not."""
+    s = snapshot("spark3")
+    assert gates.waits(s) == ()
+    assert gates.waits(with_peer(s, peer("spark2", s.intent, findings=(AGAINST,)))) == (AGAINST.sentence,)
+    told = replace(AGAINST, severity="warn")
+    assert gates.waits(with_peer(s, peer("spark2", s.intent, findings=(told,)))) == ()
+
+
+@pytest.mark.parametrize(
+    ("units", "runs"),
+    [
+        ((), False),
+        ((RankUnit(7, "inactive", job="start"),), False),
+        ((RankUnit(7, "activating", "start-pre"),), False),
+        ((RankUnit(7, "deactivating", "stop-sigterm", main_pid=12),), False),
+        ((RankUnit(7, "failed", "failed"),), False),
+        ((RankUnit(7, "activating", "start", main_pid=12),), True),
+        ((RankUnit(7, "active", "running", main_pid=12),), True),
+    ],
+    ids=["none", "queued", "without a process", "ending", "dead", "coming up", "ready"],
+)
+def test_rank_0_waits_until_the_processes_of_the_workers_run(units: tuple[RankUnit, ...], runs: bool) -> None:
+    s = snapshot("spark1")
+    s = with_peer(s, peer("spark2", s.intent, units=(running(7),)))
+    s = with_peer(s, peer("spark3", s.intent, units=units))
+    assert gates.waits(s) == (() if runs else ("rank 2 on spark3 does not run yet",))
+
+
+def test_a_host_that_cannot_ask_its_systemd_knows_nothing_of_its_ranks() -> None:
+    """It starts none, and says of none that it has ended or that it is not there."""
+    s = snapshot("spark2", units=Unknown("systemd did not answer within 5 s"), attempt=attempt("spark2"))
+    assert gates.no_older_rank(s) == ["spark2 cannot tell which ranks run: systemd did not answer within 5 s"]
+    assert recovery.follow(s) is None
+    decision = decide(s)
+    assert decision.actions == ()
+    assert decision.attempt == s.attempt
+    assert next(rank for rank in decision.ranks if rank.node == "spark2").condition == "unknown"
