@@ -12,6 +12,7 @@ import signal
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from ring_mesh import Plan, engine_environment, rank_environment
@@ -39,9 +40,10 @@ from sparkd.host.systemd import SystemdUnits
 from sparkd.peers.client import PeerClient
 from sparkd.peers.poller import Poller
 from sparkd.peers.tls import Credentials, client_context, server_context
-from sparkd.ports import DoorError
+from sparkd.ports import Archive, DoorError, Witness
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Environment, Executor, State
+from sparkd.reconcile.incidents import Incidents
 from sparkd.reconcile.loop import Loop, Site
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.status import Identity
@@ -166,6 +168,10 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
     stack.callback(poller.close)
     identity = Identity(f"{os.getpid()}-{os.urandom(4).hex()}", settings.engine.name, settings.engine.api)
     site = Site(settings.node, settings.cluster, settings.policy, digests(settings), identity, settings.tick)
+    incidents = Incidents(
+        settings.node, tuple(node.name for node in settings.cluster.nodes), partial(_evidence, settings), events
+    )
+    stack.push_async_callback(incidents.close)
     loop = Loop(
         site,
         state,
@@ -175,6 +181,7 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
         clock=clock,
         notifier=notifier,
         events=events,
+        incidents=incidents,
     )
     units.subscribe(loop.wake)
     hello.subscribe(loop.wake)
@@ -187,6 +194,15 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
     links.subscribe(on_network)
     poller.subscribe(loop.wake)
     return loop, poller
+
+
+def _evidence(settings: Settings) -> tuple[Witness, Archive]:
+    """Most daemons never need them, and every one would pay for the import."""
+    from sparkd.host.archive import FileArchive
+    from sparkd.host.witness import SystemWitness
+
+    directory = settings.paths.state / "incidents"
+    return SystemWitness(), FileArchive(directory, settings.keeping.days, settings.keeping.mebibytes)
 
 
 def _poller(settings: Settings) -> Poller:

@@ -50,4 +50,12 @@ def peer_app(loop: Loop) -> FastAPI:
             return problem("bad-request", f"request: {asked.request!r} is none of {', '.join(get_args(Change))}")
         return json(await loop.conduct(cast(Change, asked.request), asked.by), 202)
 
+    @app.get("/peer/v1/incidents")
+    async def incidents() -> Response:
+        return json(await loop.own_incidents())
+
+    @app.get("/peer/v1/incidents/{epoch}")
+    async def incident(epoch: int) -> Response:
+        return json(await loop.own_incident(epoch))
+
     return app

@@ -8,7 +8,7 @@ from ipaddress import IPv4Address
 from ring_mesh import Cluster, ClusterError, parse_cluster
 from ring_mesh.cluster import shown, unknown_keys
 from sparkd.config.files import Document
-from sparkd.config.settings import Engine, Listen, Problem
+from sparkd.config.settings import Engine, Keeping, Listen, Problem
 from sparkd.core.snapshot import Policy
 
 ENGINES = ("probe",)
@@ -21,6 +21,7 @@ _TABLES: dict[str, tuple[str, ...]] = {
     "listen": ("operator", "peer_port"),
     "recovery": ("backoff_seconds", "backoff_max_seconds", "restarts", "window_minutes"),
     "peers": ("fresh_seconds", "tick_seconds"),
+    "incidents": ("keep_days", "keep_mib"),
 }
 
 
@@ -106,6 +107,13 @@ class Checker:
         self._at_least("recovery.backoff_max_seconds", policy.backoff_max, "backoff_seconds", policy.backoff)
         self._at_least("peers.fresh_seconds", policy.peer_fresh, "twice tick_seconds", 2 * tick)
         return policy, tick
+
+    def keeping(self) -> Keeping:
+        """`[incidents]`."""
+        return Keeping(
+            self._number("incidents.keep_days", Keeping.days, 0, 3650),
+            self._number("incidents.keep_mib", Keeping.mebibytes, 1, 65536),
+        )
 
     def _address_plan(self) -> str:
         expected = "base or adopt"

@@ -21,6 +21,7 @@ from sparkd.ports import Clock, DoorError, Notifier, Peers
 from sparkd.reconcile import status
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Executor, State
+from sparkd.reconcile.incidents import Incidents
 from sparkd.reconcile.observer import Observer
 
 # A cycle that acted is followed by another at once, so that the next step needs no tick. This many in a row are
@@ -70,10 +71,12 @@ class Loop:
         clock: Clock,
         notifier: Notifier,
         events: EventLog,
+        incidents: Incidents,
     ) -> None:
         self.site = site
         self.state = state
         self.events = events
+        self._incidents = incidents
         self._observer = observer
         self._executor = executor
         self._peers = peers
@@ -128,6 +131,7 @@ class Loop:
             self.events.at(decision.intent, decision.phase)
             acted = await self._execute(decision)
             self._publish(snapshot, decision)
+            self._incidents.consider(snapshot, decision)
             left -= 1
             if not acted or left == 0:
                 return decision
@@ -289,6 +293,23 @@ class Loop:
 
     def doctor(self) -> wire.DoctorStatus:
         return status.doctors(*self._now())
+
+    async def incidents(self) -> wire.Incidents:
+        """What every node has kept of the failures there were."""
+        return await self._incidents.everywhere(self._peers)
+
+    async def incident(self, epoch: int) -> wire.IncidentDetails:
+        """Raises Refusal if no node has kept anything of it, as far as they answer."""
+        found = await self._incidents.details(epoch, self._peers)
+        if not any(node.incident or node.error for node in found.nodes):
+            raise Refusal("no-such-incident", f"no node has kept anything of epoch {epoch}")
+        return found
+
+    async def own_incidents(self) -> wire.NodeIncidents:
+        return await self._incidents.own()
+
+    async def own_incident(self, epoch: int) -> wire.NodeIncident:
+        return await self._incidents.own_details(epoch)
 
     def examined(self, facts: HardwareFacts) -> None:
         """The host's hardware has been looked at."""

@@ -42,6 +42,8 @@ OPERATIONS = {
     ("post", "/v1/ring/clear"),
     ("post", "/v1/host/fabric/down"),
     ("post", "/v1/host/fabric/up"),
+    ("get", "/v1/incidents"),
+    ("get", "/v1/incidents/{epoch}"),
     *(("get", path.replace("/1", "/{epoch}")) for path in EVERY_GET),
 }
 

@@ -69,6 +69,8 @@ class FakeRing:
     """Whether the fabric ports of the node that answers are the operator's."""
     links_known: bool = True
     doctor: Json = field(default_factory=dict)
+    incidents: Json = field(default_factory=dict)
+    details: dict[int, Json] = field(default_factory=dict)
     accepted: str = "accepted"
     """What is said of a change."""
     starting: int = 0
@@ -175,6 +177,14 @@ class FakeRing:
             "summary": self.accepted,
         }
 
+    def incident(self, path: str) -> tuple[int, Json]:
+        epoch = path.removeprefix("/v1/incidents").removeprefix("/")
+        if not epoch:
+            return 200, self.incidents
+        if int(epoch) not in self.details:
+            return problem(404, "no-such-incident", f"no node has kept anything of epoch {epoch}")
+        return 200, self.details[int(epoch)]
+
     def answer(self, method: str, url: str) -> tuple[int, Json]:
         self.asked.append(f"{method} {url}")
         path = urlsplit(url).path
@@ -188,6 +198,8 @@ class FakeRing:
                 return 200, plan(self.wires, self.nodes)
             case "GET", "/v1/host":
                 return 200, self.host()
+            case "GET", _ if path.startswith("/v1/incidents"):
+                return self.incident(path)
             case "GET", "/v1/doctor":
                 return 200, self.doctor
             case "POST", "/v1/host/fabric/down" if self.want == "up":

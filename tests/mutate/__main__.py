@@ -11,6 +11,7 @@ import os
 import queue
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,12 +20,17 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from tests.architecture.repository import ROOT, files
 from tests.mutate.mutations import Mutation, apply, mutations
 
-# In the order of how soon they notice something.
-SUITE = ("tests/core", "tests/peers/test_poller.py", "tests/sim", "tests/reconcile")
+# In the order of how soon they notice something; what was run as a file is not run again with its directory.
+_FIRST = ("gates", "decide", "recovery", "intent", "guard")
+SUITE = (
+    *(f"tests/core/test_{name}.py" for name in _FIRST),
+    *("tests/core", "tests/peers/test_poller.py", "tests/sim", "tests/reconcile"),
+)
 SECONDS = 300.0
 """What a mutation may take; the whole suite takes a fraction of it on a quiet machine."""
 _COPIED = ("sparkd", "ring_mesh", "runtime", "adapter", "tests", "pyproject.toml")
@@ -49,6 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("words", nargs="*", help="only mutations with one of these in their rule or file")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, _interrupt)
     chosen = [m for m in mutations() if not options.words or any(w in f"{m.rule} {m.file}" for w in options.words)]
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutate-") as directory:
@@ -58,6 +65,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     for outcome in bad:
         print(f"  {outcome.verdict}: {outcome.mutation.file}: {outcome.mutation.rule}")
     return 1 if bad or not outcomes else 0
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def _all(chosen: Sequence[Mutation], directory: Path, jobs: int) -> list[Outcome]:
@@ -74,8 +85,11 @@ def _all(chosen: Sequence[Mutation], directory: Path, jobs: int) -> list[Outcome
         print(f"{outcome.seconds:5.1f} s  {outcome.verdict:10} {mutation.rule}\n{'':19}{outcome.test}", flush=True)
         return outcome
 
-    with ThreadPoolExecutor(jobs) as pool:
+    pool = ThreadPoolExecutor(jobs)
+    try:
         return list(pool.map(one, chosen))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _copy(tree: Path) -> Path:
@@ -104,7 +118,20 @@ def try_out(tree: Path, mutation: Mutation, suite: Sequence[str] = SUITE, second
 
 
 def _verdict(tree: Path, suite: Sequence[str], seconds: float) -> tuple[str, str]:
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=no", "--hypothesis-profile=mutate"]
+    # Whoever ends this tool ends what it is at, too.
+    command = [
+        "setpriv",
+        "--pdeathsig",
+        "KILL",
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "--no-header",
+        "--tb=no",
+        "--hypothesis-profile=mutate",
+    ]
     # Python trusts a compiled file whose source has the same second and size, as a mutation may have.
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
     try:

@@ -19,6 +19,7 @@ from sparkd.core.snapshot import Policy
 from sparkd.ports import DoorError
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Executor, State
+from sparkd.reconcile.incidents import Incidents
 from sparkd.reconcile.loop import Forwarded, Loop, Refusal, Site
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.status import Identity
@@ -37,6 +38,8 @@ from tests.fakes import (
     FakeStore,
     FakeUnits,
 )
+from tests.fakes.evidence import FakeArchive, FakeWitness
+from tests.fakes.peers import Fetcher
 from tests.reconcile.running import turns, until
 
 TICK = 60.0  # never passes within a test: what happens, happens because something was told
@@ -159,6 +162,7 @@ class Machine:
         self.files = _Files(self.doom)
         self.notifier = FakeNotifier()
         self.events = EventLog(name, cluster.clock)
+        self.archive = FakeArchive()
         self.peers: Any = cluster.mesh[name]
         self.deaf = False
         self.daemon: Loop | None = None
@@ -204,6 +208,8 @@ class Machine:
         )
         identity = Identity(f"{self.name}-{next(_instances)}", "probe", "127.0.0.1:8888")
         site = Site(self.name, CLUSTER, self._cluster.policy, {"cluster": "same"}, identity, self._cluster.tick)
+        self.witness = FakeWitness(self.units)
+        self.incidents = Incidents(self.name, NODES, lambda: (self.witness, self.archive), self.events)
         self.daemon = Loop(
             site,
             state,
@@ -213,6 +219,7 @@ class Machine:
             clock=self._cluster.clock,
             notifier=self.notifier,
             events=self.events,
+            incidents=self.incidents,
         )
         self._cluster.mesh.wake(self.name)
         return self.daemon
@@ -229,9 +236,11 @@ class Machine:
             self._cluster.mesh[self.name].poll()
             await loop.run()
         except Crash:
-            self._gone()
+            await self._gone()
 
-    def _gone(self) -> None:
+    async def _gone(self) -> None:
+        if self.daemon is not None:
+            await self.incidents.close()
         self.daemon = None
         self._cluster.mesh.silence(self.name)
 
@@ -242,7 +251,7 @@ class Machine:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        self._gone()
+        await self._gone()
 
 
 class Cluster:
@@ -264,6 +273,7 @@ class Cluster:
             machine.links.subscribe(lambda _: self.room.news())
             machine.units.subscribe(lambda _: self.engine())
             self.mesh.handlers[name] = self._handler(machine)
+            self.mesh.fetchers[name] = self._fetcher(machine)
             self.mesh.silence(name)
 
     def __getitem__(self, name: str) -> Machine:
@@ -349,6 +359,15 @@ class Cluster:
                 told = problem(refusal.code, refusal.sentence, refusal.findings)
                 return told.status_code, json.loads(told.body)
             return 202, wire.encode(made)
+
+        return answer
+
+    @staticmethod
+    def _fetcher(machine: Machine) -> Fetcher:
+        async def answer(path: str) -> bytes:
+            if path == "incidents":
+                return wire.dumps(await machine.loop.own_incidents())
+            return wire.dumps(await machine.loop.own_incident(int(path.removeprefix("incidents/"))))
 
         return answer
 
