@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from sparkd.core import recovery
 from sparkd.core.model import Attempt, Death
+from sparkd.core.ranks import RankView
 from sparkd.core.snapshot import Snapshot
 
 _HEAD, _TAIL = 40, 100
@@ -55,6 +56,17 @@ def ended(s: Snapshot, attempt: Attempt | None) -> Death | None:
 def begun(s: Snapshot, attempt: Attempt, death: Death) -> Incident:
     outcome = attempt.sentence or attempt.incident or attempt.stopped or "its rank is still alive"
     return Incident(attempt.epoch, death.at, death.node, death.rank, death.signature, death.sentence, s.node, outcome)
+
+
+def hung(s: Snapshot, ranks: Sequence[RankView]) -> bool:
+    """Whether the rank of this host seems to be the one that hangs: all others have left because they lost one.
+
+    Of a rank that was killed its own host tells first, or is not heard in time; then this is not said.
+    """
+    death = next(iter(recovery.deaths(s)), None)
+    others = [rank.condition for rank in ranks if rank.node != s.node]
+    own = any(rank.alive for rank in ranks if rank.node == s.node)
+    return own and death is not None and recovery.hearsay(death) == 2 and set(others) == {"ended"}
 
 
 @dataclass(frozen=True)

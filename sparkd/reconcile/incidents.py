@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from sparkd import wire
@@ -17,13 +18,14 @@ from sparkd.core import incidents
 from sparkd.core.actions import StopRank
 from sparkd.core.decide import Decision
 from sparkd.core.incidents import Incident
-from sparkd.core.model import Attempt
 from sparkd.core.snapshot import Snapshot
 from sparkd.ports import Archive, DoorError, Peers, Witness
 from sparkd.reconcile.events import EventLog
 
 _GATHERING = 6.0  # seconds for the answers of all peers
+_LOOKING = 1.0  # seconds that the stop of a rank that hangs may wait
 Doors = tuple[Witness, Archive]
+Work = Callable[[Incident], Coroutine[Any, Any, None]]
 
 
 class Incidents:
@@ -38,12 +40,28 @@ class Incidents:
         self._seen: set[tuple[int, str]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
+    async def before(self, s: Snapshot, d: Decision) -> None:
+        """A rank that seems to hang is looked at before it is stopped: systemd continues a process that it ends.
+
+        No other rank waits for this one, and this one waits no longer than a second.
+        """
+        attempt = d.attempt
+        stopping = attempt is not None and _stops(d, attempt.epoch)
+        if attempt is None or not stopping or (attempt.epoch, "living") in self._seen:
+            return
+        s = replace(s, intent=d.intent, attempt=attempt)
+        death = incidents.ended(s, attempt)
+        if death is None or not incidents.hung(s, d.ranks):
+            return
+        self._once(incidents.begun(s, attempt, death), "living", self._living)
+        await asyncio.wait(self._tasks, timeout=_LOOKING)
+
     def consider(self, s: Snapshot, d: Decision) -> None:
         """Called after each cycle with what was decided in it, and with what was saved since."""
         attempt = d.attempt
         if attempt is None:
             return
-        stopping = any(isinstance(action, StopRank) and action.epoch == attempt.epoch for action in d.actions)
+        stopping = _stops(d, attempt.epoch)
         if not (stopping or attempt.over):
             return
         death = incidents.ended(replace(s, intent=d.intent, attempt=attempt), attempt)
@@ -51,9 +69,9 @@ class Incidents:
             return
         begun = incidents.begun(s, attempt, death)
         if stopping:
-            self._once(begun, "living", lambda: self._living(begun))
+            self._once(begun, "living", self._living)
         if attempt.ended_at is not None:
-            self._once(begun, "past", lambda: self._past(begun, attempt))
+            self._once(begun, "past", partial(self._past, attempt.started_at))
 
     async def close(self) -> None:
         for task in tuple(self._tasks):
@@ -62,7 +80,7 @@ class Incidents:
         for door in self._doors or ():
             door.close()
 
-    def _once(self, incident: Incident, part: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _once(self, incident: Incident, part: str, work: Work) -> None:
         key = (incident.epoch, part)
         if key not in self._seen:
             self._seen.add(key)
@@ -70,9 +88,9 @@ class Incidents:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _guarded(self, incident: Incident, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _guarded(self, incident: Incident, work: Work) -> None:
         try:
-            await work()
+            await work(incident)
         except Exception as error:  # noqa: BLE001 - evidence is never a reason for anything else to fail
             self._events.error(f"the evidence of epoch {incident.epoch} is not complete: {error}")
 
@@ -87,12 +105,12 @@ class Incidents:
         if files:
             await archive.keep(incident, files)
 
-    async def _past(self, incident: Incident, attempt: Attempt) -> None:
+    async def _past(self, since: float, incident: Incident) -> None:
         witness, archive = self._both()
         known = next((kept for kept in await archive.kept() if kept.epoch == incident.epoch), None)
         if known is not None and known.complete and (known.root, known.sentence) == (incident.root, incident.sentence):
             return  # by the daemon before this one
-        files = dict(await witness.past(incident.epoch, attempt.started_at))
+        files = dict(await witness.past(incident.epoch, since))
         first = files.pop("first.txt", "").strip()
         missing = tuple(f"{name} {text.strip()}" for name, text in files.items() if text.startswith("cannot be had"))
         done = replace(incident, first=first, missing=missing, complete=True)
@@ -142,6 +160,10 @@ class Incidents:
                 return wire.NodeIncident(name, None, {}, _plain(name, error))
 
         return wire.IncidentDetails(epoch, tuple(await asyncio.gather(*map(ask, self._names))))
+
+
+def _stops(d: Decision, epoch: int) -> bool:
+    return any(isinstance(action, StopRank) and action.epoch == epoch for action in d.actions)
 
 
 def _plain(name: str, error: Exception) -> str:

@@ -129,6 +129,7 @@ class Loop:
             snapshot = self._snapshot()
             decision = decide(snapshot)
             self.events.at(decision.intent, decision.phase)
+            await self._incidents.before(snapshot, decision)
             acted = await self._execute(decision)
             self._publish(snapshot, decision)
             self._incidents.consider(snapshot, decision)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from sparkd.core.incidents import Incident
 from sparkd.ports import DoorError
@@ -11,16 +11,21 @@ from tests.fakes.units import FakeUnits
 
 
 class FakeWitness:
-    """Sees the units of one host. `broken` is the sentence of the DoorError to raise; `hangs`: it never answers."""
+    """Sees the units of one host. `broken` is the sentence of the DoorError to raise; `hangs`: it never answers.
+
+    `watch` is called when it looks at what lives.
+    """
 
     def __init__(self, units: FakeUnits) -> None:
         self._units = units
         self.broken = ""
         self.hangs = False
         self.closed = False
+        self.watch: Callable[[], None] = lambda: None
 
     async def living(self, epoch: int) -> Mapping[str, str]:
         await self._answer()
+        self.watch()
         pids = [unit.main_pid for unit in self._units.loaded() if unit.epoch == epoch and unit.main_pid]
         return {"processes.txt": "".join(f"process {pid}\n" for pid in pids)} if pids else {}
 
