@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
 from sparkd.core import recovery
@@ -59,14 +59,10 @@ def begun(s: Snapshot, attempt: Attempt, death: Death) -> Incident:
 
 
 def hung(s: Snapshot, ranks: Sequence[RankView]) -> bool:
-    """Whether the rank of this host seems to be the one that hangs: all others have left because they lost one.
-
-    Of a rank that was killed its own host tells first, or is not heard in time; then this is not said.
-    """
+    """Whether the rank of this host seems to hang: it is alive, and another has left because it had lost this one."""
     death = next(iter(recovery.deaths(s)), None)
-    others = [rank.condition for rank in ranks if rank.node != s.node]
     own = any(rank.alive for rank in ranks if rank.node == s.node)
-    return own and death is not None and recovery.hearsay(death) == 2 and set(others) == {"ended"}
+    return own and death is not None and recovery.hearsay(death) == 2 and f"({s.node}) lost" in death.sentence
 
 
 @dataclass(frozen=True)
@@ -77,8 +73,8 @@ class Excerpt:
     text: str
 
 
-def excerpt(lines: Iterable[str]) -> Excerpt:
-    """Of a rank's journal, each line with its time and unit up to the first "]: ".
+def excerpt(lines: Iterable[str], declared: Container[str] = ()) -> Excerpt:
+    """Of a rank's journal, each line with its time and unit up to the first "]: ". `declared`: lines logged as errors.
 
     The first error is what counts: the later ones are mostly its consequences. Of a Python traceback it is the line
     after its frames.
@@ -96,7 +92,7 @@ def excerpt(lines: Iterable[str]) -> Excerpt:
         said = said or line
         begins = _TRACEBACK in said
         frame = within and said.startswith((" ", "\t"))
-        if begins or within or _ERROR.search(said):
+        if begins or within or line in declared or _ERROR.search(said):
             if len(errors) < _HEAD:
                 errors.append(line)
             if not first and not begins and not frame:

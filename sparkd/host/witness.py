@@ -31,7 +31,7 @@ class SystemWitness:
     def __init__(self, root: Path = Path("/"), journalctl: str = "/usr/bin/journalctl") -> None:
         self._proc = root / "proc"
         self._journalctl = journalctl
-        self._journal = Worker("the journal", 3 * _SECONDS)
+        self._journal = Worker("the journal", 4 * _SECONDS)
         self._files = Worker("/proc of the rank", 2.0)
 
     async def living(self, epoch: int) -> Mapping[str, str]:
@@ -50,7 +50,8 @@ class SystemWitness:
         start = f"--since=@{int(since) - 1}"
         first, journal = "", ""
         try:
-            found = excerpt(self._read(["--unit", unit, start]))
+            declared = frozenset(self._read(["--unit", unit, start, "--priority=err"]))
+            found = excerpt(self._read(["--unit", unit, start]), declared)
             first, journal = found.first, found.text
         except (DoorError, OSError) as error:
             journal = f"cannot be had: {error}\n"

@@ -73,6 +73,12 @@ def test_the_first_error_counts(lines: list[str], first: str) -> None:
     assert incidents.excerpt(lines).first == first
 
 
+def test_what_the_rank_itself_logs_as_an_error_is_one_whatever_its_words() -> None:
+    lines = [line("all is well"), line("rank 2 (spark3) missing"), line("ValueError: 3")]
+    assert incidents.excerpt(lines).first == "ValueError: 3"
+    assert incidents.excerpt(lines, {lines[1]}).first == "rank 2 (spark3) missing"
+
+
 def test_what_systemd_says_of_the_end_is_kept_and_is_no_error_of_the_rank() -> None:
     lines = ["2026-11-30T22:00:00+0000 systemd[1]: sparkd-rank@7.service: Failed with result 'signal'.", line("well")]
     assert incidents.excerpt(lines).first == ""

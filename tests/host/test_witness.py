@@ -26,12 +26,17 @@ def proc(folder: Path) -> Path:
 
 @in_loop
 async def test_the_past_is_the_journal_of_the_unit_since_its_start_the_kernel_and_the_memory(tmp_path: Path) -> None:
-    command = journalctl(tmp_path, 'case "$*" in *--dmesg*) echo "kernel: oom";; *) echo "x[1]: ValueError: $*";; esac')
+    script = """case "$*" in
+        *--dmesg*) echo "kernel: oom";;
+        *--priority*) echo "x[1]: not what was expected";;
+        *) echo "x[1]: well: $*"; echo "x[1]: not what was expected"; echo "x[1]: ValueError";;
+    esac"""
+    command = journalctl(tmp_path, script)
     witness = SystemWitness(proc(tmp_path), command)
     files = await witness.past(7, 1000.5)
     witness.close()
-    assert files["first.txt"].startswith("ValueError: ")
-    assert "--unit sparkd-rank@7.service --since=@999" in files["first.txt"]
+    assert files["first.txt"] == "not what was expected"
+    assert "--unit sparkd-rank@7.service --since=@999" in files["journal.txt"]
     assert files["kernel.txt"] == "kernel: oom\n"
     assert files["memory.txt"] == "MemAvailable: 12 kB\n"
 
