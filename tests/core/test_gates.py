@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from sparkd.core import gates, recovery
+from sparkd.core.actions import ApplyFabric, StopRank
 from sparkd.core.decide import decide
 from sparkd.core.model import Finding, RankUnit, Unknown
-from tests.core.builders import attempt, peer, running, snapshot, with_peer
+from tests.core.builders import attempt, configured_network, peer, running, snapshot, with_peer
 
 AGAINST = Finding("kernel-known-bad", "spark2", "refuse", "kernel", "6.17.0-1008", "another kernel", "upgrade it")
 
@@ -61,3 +62,26 @@ def test_a_host_that_cannot_ask_its_systemd_knows_nothing_of_its_ranks() -> None
     assert decision.actions == ()
     assert decision.attempt == s.attempt
     assert next(rank for rank in decision.ranks if rank.node == "spark2").condition == "unknown"
+
+
+def test_the_fabric_is_left_alone_while_it_is_not_known_whether_a_rank_runs() -> None:
+    """An address is gone, and systemd does not answer: a rank may hold what a repair would replace."""
+    seen = configured_network("spark2")
+    lost = replace(seen, addresses=tuple(a for a in seen.addresses if a.device != "enp1s0f0np0"))
+    s = snapshot("spark2", network=lost)
+    assert any(isinstance(action, ApplyFabric) for action in decide(s).actions)
+    assert decide(replace(s, units=Unknown("systemd did not answer within 5 s"))).actions == ()
+
+
+def test_a_rank_does_not_run_on_when_another_was_stopped() -> None:
+    """A stop that sparkd itself carried out is no death, but the epoch is over.
+
+    1. spark2 stops its rank because it knows of a death, of which its own report says nothing.
+    2. spark3 hears of that stop first, and not yet of the death.
+    """
+    why = "stopped by sparkd: rank 0 (spark1) ended: it was killed by SIGKILL"
+    s = snapshot("spark3", units=(running(),), attempt=attempt("spark3", formed=True, ready=True))
+    assert decide(s).actions == ()
+    s = with_peer(s, peer("spark2", s.intent, attempt=attempt("spark2", stopped=why, sentence=why, ended_at=s.now)))
+    stops = [action for action in decide(s).actions if isinstance(action, StopRank)]
+    assert [stop.epoch for stop in stops] == [7]
