@@ -155,7 +155,7 @@ class Incidents:
                 return await self.own_details(epoch)
             try:
                 async with asyncio.timeout(_GATHERING):
-                    return wire.loads(wire.NodeIncident, await peers.fetch(name, f"incidents/{epoch}"))
+                    return wire.loads(wire.NodeIncident, await peers.fetch(name, f"incident?epoch={epoch}"))
             except (DoorError, TimeoutError, wire.WireError) as error:
                 return wire.NodeIncident(name, None, {}, _plain(name, error))
 

@@ -43,7 +43,8 @@ async def test_peers_are_told_of_this_hosts_own_only() -> None:
         ring.mesh.silence("spark1")
         own = wire.loads(wire.NodeIncidents, (await ask(port, "GET", "/peer/v1/incidents")).body)
         assert (own.node, [incident.outcome for incident in own.incidents]) == ("spark2", ["it was killed by SIGKILL"])
-        one = wire.loads(wire.NodeIncident, (await ask(port, "GET", "/peer/v1/incidents/1")).body)
+        one = wire.loads(wire.NodeIncident, (await ask(port, "GET", "/peer/v1/incident?epoch=1")).body)
         assert one.incident == own.incidents[0]
         assert "journal.txt" in one.files
-        assert (await ask(port, "GET", "/peer/v1/incidents/x")).problem["status"] == 422
+        for wrong in ("", "?epoch=", "?epoch=x", "?epoch=-1", "?epoch=" + "9" * 20):
+            assert (await ask(port, "GET", f"/peer/v1/incident{wrong}")).problem["status"] == 422

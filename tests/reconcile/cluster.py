@@ -367,7 +367,7 @@ class Cluster:
         async def answer(path: str) -> bytes:
             if path == "incidents":
                 return wire.dumps(await machine.loop.own_incidents())
-            return wire.dumps(await machine.loop.own_incident(int(path.removeprefix("incidents/"))))
+            return wire.dumps(await machine.loop.own_incident(int(path.removeprefix("incident?epoch="))))
 
         return answer
 

@@ -104,6 +104,20 @@ class Host:
         if self.systemd_away:
             raise SystemdAway
 
+    # What a rank does.
+
+    def go_on(self, unit: RankUnit) -> None:
+        """One stage further."""
+        if unit.text.startswith("init"):
+            self.units[unit.epoch] = replace(unit, text="formed")
+        else:
+            self.units[unit.epoch] = replace(unit, active="active", sub="running", text="ready canary 1")
+
+    def exit(self, epoch: int, status: int, sentence: str) -> None:
+        text = f"failed {sentence}"
+        dead = RankUnit(epoch, "failed", "failed", result="exit-code", exit_code=1, exit_status=status, text=text)
+        self.end(epoch, dead)
+
     # Faults.
 
     def lose_power(self, bare: NetworkFacts) -> None:

@@ -283,9 +283,9 @@ class World:
                     continue
                 members = [self._member(other, unit.epoch) for other in self.names]
                 if all(members) and not self.pulled and not self.cut:
-                    host.units[unit.epoch] = self._further(unit)
+                    host.go_on(unit)
                 elif unit.text.startswith(("formed", "ready")) and not (all(members) and not self.pulled):
-                    self._exit(host, unit.epoch, 70, "a member was lost")
+                    host.exit(unit.epoch, 70, "a member was lost")
         for host in self.hosts.values():
             host.end_stopping(self.now)
         self.check()
@@ -293,17 +293,6 @@ class World:
     def _member(self, name: str, epoch: int) -> bool:
         host = self.hosts[name]
         return host.powered and epoch in host.units and host.units[epoch].alive and epoch not in host.hung
-
-    @staticmethod
-    def _further(unit: RankUnit) -> RankUnit:
-        if unit.text.startswith("init"):
-            return replace(unit, text="formed")
-        return replace(unit, active="active", sub="running", text="ready canary 1")
-
-    def _exit(self, host: Host, epoch: int, status: int, sentence: str) -> None:
-        text = f"failed {sentence}"
-        dead = RankUnit(epoch, "failed", "failed", result="exit-code", exit_code=1, exit_status=status, text=text)
-        host.end(epoch, dead)
 
     # Faults.
 
@@ -314,7 +303,7 @@ class World:
 
     def fail_rank(self, name: str, sentence: str) -> None:
         for unit in self.hosts[name].alive():
-            self._exit(self.hosts[name], unit.epoch, 1, sentence)
+            self.hosts[name].exit(unit.epoch, 1, sentence)
 
     def hang_rank(self, name: str) -> None:
         self.hosts[name].hung |= {unit.epoch for unit in self.hosts[name].alive()}
