@@ -53,15 +53,17 @@ class Crash(BaseException):
 
 class Doom:
     """How many more actions a daemon gets to do, None for as many as it likes. `hangs`: they never return; `refuses`:
-    they fail with that sentence."""
+    they fail with that sentence. `acts` are those that it has come to."""
 
     def __init__(self) -> None:
+        self.acts: list[str] = []
         self.left: int | None = None
         self.struck = False
         self.hangs = False
         self.refuses = ""
 
-    async def act(self) -> None:
+    async def act(self, what: str) -> None:
+        self.acts.append(what)
         if self.hangs:
             await asyncio.Event().wait()
         if self.refuses:
@@ -79,15 +81,15 @@ class _Store(FakeStore):
         self._doom = doom
 
     async def save_intent(self, intent: Intent) -> None:
-        await self._doom.act()
+        await self._doom.act("save intent")
         await super().save_intent(intent)
 
     async def save_attempt(self, attempt: Attempt) -> None:
-        await self._doom.act()
+        await self._doom.act("save attempt")
         await super().save_attempt(attempt)
 
     async def save_memory(self, memory: FabricMemory) -> None:
-        await self._doom.act()
+        await self._doom.act("save memory")
         await super().save_memory(memory)
 
 
@@ -97,15 +99,15 @@ class _Units(FakeUnits):
         self._doom = doom
 
     async def start(self, epoch: int) -> None:
-        await self._doom.act()
+        await self._doom.act("start")
         await super().start(epoch)
 
     async def stop(self, epoch: int) -> None:
-        await self._doom.act()
+        await self._doom.act("stop")
         await super().stop(epoch)
 
     async def forget(self, epoch: int) -> None:
-        await self._doom.act()
+        await self._doom.act("forget")
         await super().forget(epoch)
 
 
@@ -119,7 +121,7 @@ class _Links(FakeLinks):
 
     async def apply(self, changes: Sequence[FabricChange]) -> None:
         for change in changes:
-            await self._doom.act()
+            await self._doom.act("change fabric")
             if self.inert:
                 self.applied.append(change)
             else:
@@ -132,11 +134,11 @@ class _Files(FakeRankFiles):
         self._doom = doom
 
     async def write(self, epoch: int, environment: Mapping[str, str]) -> None:
-        await self._doom.act()
+        await self._doom.act("write environment")
         await super().write(epoch, environment)
 
     async def remove(self, epoch: int) -> None:
-        await self._doom.act()
+        await self._doom.act("remove environment")
         await super().remove(epoch)
 
 
