@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from ring_mesh import FABRIC_DEVICES
 from sparkd.core import gates, recovery
-from sparkd.core.actions import ApplyFabric, StopRank
+from sparkd.core.actions import ApplyFabric, Remember, StopRank
 from sparkd.core.decide import decide
-from sparkd.core.model import Finding, RankUnit, Unknown
-from tests.core.builders import attempt, configured_network, peer, running, snapshot, with_peer
+from sparkd.core.model import FabricMemory, Finding, RankUnit, Unknown
+from tests.core.builders import attempt, bare_network, configured_network, peer, running, snapshot, with_peer
 
 AGAINST = Finding("kernel-known-bad", "spark2", "refuse", "kernel", "6.17.0-1008", "another kernel", "upgrade it")
 
@@ -85,3 +86,12 @@ def test_a_rank_does_not_run_on_when_another_was_stopped() -> None:
     s = with_peer(s, peer("spark2", s.intent, attempt=attempt("spark2", stopped=why, sentence=why, ended_at=s.now)))
     stops = [action for action in decide(s).actions if isinstance(action, StopRank)]
     assert [stop.epoch for stop in stops] == [7]
+
+
+def test_how_the_ports_were_is_on_disk_before_they_are_first_changed() -> None:
+    """A daemon that dies in between must not take its own settings for those that it found."""
+    found = bare_network("spark2")
+    first = decide(snapshot("spark2", network=found, memory=FabricMemory()))
+    assert [type(action) for action in first.actions] == [Remember, ApplyFabric]
+    assert isinstance(first.actions[0], Remember)
+    assert {port.device for port in first.actions[0].memory.before} == set(FABRIC_DEVICES)

@@ -234,7 +234,7 @@ class Soak:
 
     def settle(self) -> float:
         """End all faults, wait until the ring serves; returns the seconds that took. Raises Violation."""
-        self.ring.lab.mend()
+        self.mend()
         self.ring.lab.exec("spark1", "nft", "delete", "table", "inet", "soak", check=False)
         for node in NODES:
             self.ring.lab.exec(node, "systemctl", "kill", "-s", "CONT", "sparkd.service", check=False)
@@ -250,6 +250,17 @@ class Soak:
             time.sleep(0.5)
         told = {node: ring["summary"] for node, ring in seen.items()}
         raise Violation(f"the ring does not serve {BOUND:g} s after the end of all faults: {told}")
+
+    def mend(self) -> None:
+        """All plugged, all booted. A host of a busy machine may take more than a minute for its last breath."""
+        for left in (2, 1, 0):
+            try:
+                return self.ring.lab.mend()
+            except LabError as error:
+                if not left:
+                    raise
+                self.say(f"(still booting: {str(error).splitlines()[0]})")
+        return None
 
     def _rings(self) -> dict[str, Any]:
         found = {}

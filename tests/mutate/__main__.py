@@ -29,7 +29,8 @@ from tests.mutate.mutations import Mutation, apply, mutations
 _FIRST = ("gates", "decide", "recovery", "intent", "guard")
 SUITE = (
     *(f"tests/core/test_{name}.py" for name in _FIRST),
-    *("tests/core", "tests/peers/test_poller.py", "tests/sim", "tests/reconcile"),
+    *("tests/core", "tests/peers/test_poller.py", "tests/reconcile/test_executor.py", "tests/reconcile/test_loop.py"),
+    *("tests/sim", "tests/reconcile"),
 )
 SECONDS = 300.0
 """What a mutation may take; the whole suite takes a fraction of it on a quiet machine."""
