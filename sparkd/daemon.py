@@ -13,6 +13,7 @@ import signal
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from starlette.types import ASGIApp
@@ -48,11 +49,12 @@ from sparkd.peers.client import PeerClient
 from sparkd.peers.poller import Poller
 from sparkd.peers.reach import Reach
 from sparkd.peers.tls import Credentials, client_context, server_context
-from sparkd.ports import DoorError
+from sparkd.ports import Archive, DoorError, Witness
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.examiner import Examiner
 from sparkd.reconcile.executor import Environment, Executor, RailEnvironment, State
 from sparkd.reconcile.floor import FloorGuard
+from sparkd.reconcile.incidents import Incidents
 from sparkd.reconcile.loop import Loop, Site
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.status import Identity
@@ -195,6 +197,10 @@ def _wire(
     instance = f"{os.getpid()}-{os.urandom(4).hex()}"
     identity = Identity(instance, settings.engine.name, settings.engine.api, reach.port)
     site = Site(settings.node, settings.cluster, settings.policy, equal, identity, settings.tick)
+    incidents = Incidents(
+        settings.node, tuple(node.name for node in settings.cluster.nodes), partial(_evidence, settings), events
+    )
+    stack.push_async_callback(incidents.close)
     loop = Loop(
         site,
         state,
@@ -205,6 +211,7 @@ def _wire(
         notifier=notifier,
         events=events,
         reach=reach,
+        incidents=incidents,
     )
     units.subscribe(loop.wake)
     hello.subscribe(loop.wake)
@@ -226,6 +233,15 @@ def _wire(
 
 def _watched_gids(state: State) -> Mapping[str, str]:
     return state.attempt.gids if state.attempt is not None and not state.attempt.over else {}
+
+
+def _evidence(settings: Settings) -> tuple[Witness, Archive]:
+    """Most daemons never need them, and every one would pay for the import."""
+    from sparkd.host.archive import FileArchive
+    from sparkd.host.witness import SystemWitness
+
+    directory = settings.paths.state / "incidents"
+    return SystemWitness(), FileArchive(directory, settings.keeping.days, settings.keeping.mebibytes)
 
 
 def _poller(settings: Settings) -> Poller:

@@ -12,6 +12,7 @@ from typing import Protocol
 from sparkd.core.actions import FabricChange
 from sparkd.core.boots import BootMemory
 from sparkd.core.hardware import HardwareFacts
+from sparkd.core.incidents import Incident
 from sparkd.core.model import (
     Attempt,
     FabricMemory,
@@ -131,6 +132,32 @@ class Store(Protocol):
     async def save_attempt(self, attempt: Attempt) -> None: ...
 
 
+class Witness(Protocol):
+    """What this host can tell of a rank that failed: texts by the name of the file that they are kept in."""
+
+    async def living(self, epoch: int) -> Mapping[str, str]:
+        """Of its processes, while there are any: soon and in a moment, for they are being stopped."""
+
+    async def past(self, epoch: int, since: float) -> Mapping[str, str]:
+        """Of its journal, the kernel and the memory. `since`: Unix seconds at which it started."""
+
+    def close(self) -> None: ...
+
+
+class Archive(Protocol):
+    """The incidents that are kept, within their limits of age and size."""
+
+    async def keep(self, incident: Incident, files: Mapping[str, str]) -> None:
+        """Adds to what is kept of that epoch; the files stay beside those that are there."""
+
+    async def kept(self) -> tuple[Incident, ...]:
+        """The newest first."""
+
+    async def files(self, epoch: int) -> Mapping[str, str]: ...
+
+    def close(self) -> None: ...
+
+
 class Peers(Protocol):
     def views(self) -> tuple[PeerView, ...]: ...
 
@@ -142,6 +169,9 @@ class Peers(Protocol):
 
     async def request(self, node: str, body: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
         """Hand an operator's request to a peer; returns HTTP status and JSON body."""
+
+    async def fetch(self, node: str, path: str) -> bytes:
+        """The JSON that a peer has at this path, below /peer/v1/."""
 
     def subscribe(self, wake: Wake) -> None: ...
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sparkd.codec import WireError, decode, encode
+from sparkd.core.incidents import Incident
 from sparkd.core.model import (
     Attempt,
     Death,
@@ -218,6 +219,40 @@ class DoctorStatus:
     nodes: tuple[NodeChecks, ...]
     compared: tuple[CheckStatus, ...]
     findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True)
+class NodeIncidents:
+    """What a node has kept, the newest first. `error`: why that is not known."""
+
+    node: str
+    incidents: tuple[Incident, ...]
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Incidents:
+    """GET /v1/incidents"""
+
+    nodes: tuple[NodeIncidents, ...]
+
+
+@dataclass(frozen=True)
+class NodeIncident:
+    """`incident` is null if the node has kept nothing of it, or, with `error`, if that is not known."""
+
+    node: str
+    incident: Incident | None
+    files: dict[str, str]
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class IncidentDetails:
+    """GET /v1/incidents/EPOCH"""
+
+    epoch: int
+    nodes: tuple[NodeIncident, ...]
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=os.environ.get("CI") == "true",
 )
+# For `make mutate`, which runs the tests a hundred times: what only a rare example notices has no test of its own yet.
+settings.register_profile("mutate", settings.get_profile("sparkd"), max_examples=25, derandomize=True, database=None)
+# For a search by hand: pytest tests/sim --hypothesis-profile=deep
+settings.register_profile("deep", settings.get_profile("sparkd"), max_examples=3000, derandomize=False)
 settings.load_profile("sparkd")
 
 _NOT_RUN = pytest.StashKey[list[str]]()

@@ -60,10 +60,21 @@ def peer_app(loop: Loop) -> ASGIApp:
         made = await loop.conduct(cast(Change, asked.request), by, asked.reason, force=asked.force)
         return json(made, 202)
 
+    async def incidents(_: Request) -> Response:
+        return json(await loop.own_incidents())
+
+    async def incident(request: Request) -> Response:
+        epoch = request.query_params.get("epoch", "")
+        if not (epoch.isascii() and epoch.isdecimal() and len(epoch) < 16):
+            return problem("bad-request", f"query.epoch: {epoch!r} is no epoch")
+        return json(await loop.own_incident(int(epoch)))
+
     return _Application(
         {
             "/peer/v1/report": {"GET": get_report, "POST": exchange},
             "/peer/v1/intent": {"POST": intent},
+            "/peer/v1/incidents": {"GET": incidents},
+            "/peer/v1/incident": {"GET": incident},
         }
     )
 

@@ -31,6 +31,7 @@ _STATUS = {
     "body-too-large": 413,
     "bad-request": 422,
     "no-such-operation": 404,
+    "no-such-incident": 404,
 }
 _HINT = {
     "start-refused": "put right what the findings name, then start again",

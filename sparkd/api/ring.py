@@ -80,6 +80,16 @@ def router(loop: Loop) -> APIRouter:
         """Every check of every node, from any node: what it looked at, its verdict, and how to put it right."""
         return json(loop.doctor())
 
+    @api.get("/incidents", response_model=wire.Incidents)
+    async def incidents() -> Response:
+        """What every node has kept of the failures there were, from any node."""
+        return json(await loop.incidents())
+
+    @api.get("/incidents/{epoch}", response_model=wire.IncidentDetails, responses=documented(404, 422))
+    async def incident(epoch: int) -> Response:
+        """The evidence of one failure, by the epoch that it ended, from every node."""
+        return json(await loop.incident(epoch))
+
     @api.get("/plan", summary="The planned fabric: cables, links, ends, routes, environment")
     async def plan() -> JSONResponse:
         return JSONResponse(loop.plan())

@@ -8,7 +8,7 @@ from ipaddress import IPv4Address
 from ring_mesh import Cluster, ClusterError, parse_cluster
 from ring_mesh.cluster import shown, unknown_keys
 from sparkd.config.files import Document
-from sparkd.config.settings import Engine, Listen, Problem
+from sparkd.config.settings import Engine, Keeping, Listen, Problem
 from sparkd.core.railfacts import RailPolicy
 from sparkd.core.snapshot import Policy
 
@@ -33,6 +33,7 @@ _TABLES: dict[str, tuple[str, ...]] = {
         "hard_reset_hours",
     ),
     "peers": ("fresh_seconds", "tick_seconds"),
+    "incidents": ("keep_days", "keep_mib"),
 }
 
 
@@ -131,6 +132,13 @@ class Checker:
     def _memory_floor(self) -> int | None:
         mebibytes = self._integer("recovery.memory_floor_mib", -1, 0, 1024 * 1024)
         return None if mebibytes < 0 else mebibytes * 1024
+
+    def keeping(self) -> Keeping:
+        """`[incidents]`."""
+        return Keeping(
+            self._number("incidents.keep_days", Keeping.days, 0, 3650),
+            self._number("incidents.keep_mib", Keeping.mebibytes, 1, 65536),
+        )
 
     def _address_plan(self) -> str:
         expected = "base or adopt"

@@ -105,7 +105,7 @@ def deaths(s: Snapshot) -> tuple[Death, ...]:
     the loss of that host: all three may be consequences. The clocks of the hosts only order ends of equal kind.
     """
     found = [_death(s, node, attempt) for node, attempt in _ended(s) if attempt.incident or not attempt.stopped]
-    return tuple(sorted(found, key=lambda death: (_hearsay(death), death.at, death.rank)))
+    return tuple(sorted(found, key=lambda death: (hearsay(death), death.at, death.rank)))
 
 
 def _ended(s: Snapshot) -> Iterator[tuple[str, Attempt]]:
@@ -132,7 +132,7 @@ def _attempts(s: Snapshot) -> list[Attempt]:
     return [a for a in [s.attempt, *reported] if a is not None and a.epoch == s.intent.epoch]
 
 
-def _hearsay(death: Death) -> int:
+def hearsay(death: Death) -> int:
     """0 for an end that speaks for itself, more the likelier it follows from another."""
     signature = death.signature.split(":", 1)[1]
     if signature.startswith(tuple(f"exit:{status}" for status in _CONSEQUENCES)):
@@ -203,7 +203,7 @@ def _same_twice(history: tuple[Death, ...]) -> str:
     vain = history[-_in_vain(history) :] if _in_vain(history) else ()
     alike = [death for death in vain if death.signature == last.signature]
     signature = last.signature.split(":", 1)[1]
-    own_error = signature.startswith("exit:") and signature != "exit:not-started" and not _hearsay(last)
+    own_error = signature.startswith("exit:") and signature != "exit:not-started" and not hearsay(last)
     if own_error and len(history) > 1 and vain[-2:] == history[-2:] and history[-2].signature == last.signature:
         return "the same end twice while coming up"
     if len(alike) >= _ALIKE:

@@ -56,6 +56,13 @@ class PeerClient:
             raise PeerError(f"{self._where} answered {status} without a JSON object")
         return status, data
 
+    def fetch(self, path: str) -> bytes:
+        """The JSON that the peer has at this path, below /peer/v1/."""
+        status, answer = self._ask("GET", f"/peer/v1/{path}", None, ANSWER_DEADLINE)
+        if status != 200:
+            raise PeerError(f"{self._where} answered {status}")
+        return answer
+
     def close(self) -> None:
         self._connection.close()
 

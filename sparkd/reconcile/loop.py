@@ -25,6 +25,7 @@ from sparkd.reconcile import status
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Executor, State
 from sparkd.reconcile.history import History
+from sparkd.reconcile.incidents import Incidents
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.trials import Trials
 
@@ -80,10 +81,12 @@ class Loop:
         notifier: Notifier,
         events: EventLog,
         reach: Reach | None = None,
+        incidents: Incidents,
     ) -> None:
         self.site = site
         self.state = state
         self.events = events
+        self._incidents = incidents
         self._observer = observer
         self._executor = executor
         self._peers = peers
@@ -154,6 +157,7 @@ class Loop:
             decision = decide(snapshot)
             self.events.at(decision.intent, decision.phase)
             self._warn_peers(snapshot, decision)
+            await self._incidents.before(snapshot, decision)
             acted = await self._execute(decision)
             if self._trials.in_vain and not wanted(snapshot):
                 self._trials.again()
@@ -161,6 +165,7 @@ class Loop:
             # Each report costs every host a request. What a step of a start has changed is seen in a moment.
             hurried = acted and left > 0 and not _moves_peers(snapshot, decision)
             self._publish(snapshot, decision, tell_peers=not hurried)
+            self._incidents.consider(snapshot, decision)
             if not acted or left == 0:
                 return decision
 
@@ -410,6 +415,23 @@ class Loop:
 
     def doctor(self) -> wire.DoctorStatus:
         return status.doctors(*self._now())
+
+    async def incidents(self) -> wire.Incidents:
+        """What every node has kept of the failures there were."""
+        return await self._incidents.everywhere(self._peers)
+
+    async def incident(self, epoch: int) -> wire.IncidentDetails:
+        """Raises Refusal if no node has kept anything of it, as far as they answer."""
+        found = await self._incidents.details(epoch, self._peers)
+        if not any(node.incident or node.error for node in found.nodes):
+            raise Refusal("no-such-incident", f"no node has kept anything of epoch {epoch}")
+        return found
+
+    async def own_incidents(self) -> wire.NodeIncidents:
+        return await self._incidents.own()
+
+    async def own_incident(self, epoch: int) -> wire.NodeIncident:
+        return await self._incidents.own_details(epoch)
 
     def examined(self, facts: HardwareFacts) -> None:
         """The host's hardware has been looked at."""

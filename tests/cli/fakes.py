@@ -78,6 +78,8 @@ class FakeRing:
     rails: list[Json] = field(default_factory=list)
     """Those that have been measured: see `rail`."""
     doctor: Json = field(default_factory=dict)
+    incidents: Json = field(default_factory=dict)
+    details: dict[int, Json] = field(default_factory=dict)
     accepted: str = "accepted"
     """What is said of a change."""
     starting: int = 0
@@ -197,6 +199,21 @@ class FakeRing:
             "summary": self.accepted,
         }
 
+    def incident(self, path: str) -> tuple[int, Json]:
+        epoch = path.removeprefix("/v1/incidents").removeprefix("/")
+        if not epoch:
+            return 200, self.incidents
+        if int(epoch) not in self.details:
+            return problem(404, "no-such-incident", f"no node has kept anything of epoch {epoch}")
+        return 200, self.details[int(epoch)]
+
+    def measure(self) -> tuple[int, Json]:
+        if self.phase in ("starting", "ready"):
+            sentence = "a rank runs here, and rails are measured only while none does"
+            return problem(409, "fabric-in-use", sentence, hint="sparkctl down --wait")
+        self.rails = [each for each in self.rails if "spark1" not in (each["a"]["node"], each["b"]["node"])]
+        return 202, self.fabric("spark1")
+
     def answer(self, method: str, url: str) -> tuple[int, Json]:
         self.asked.append(f"{method} {url}")
         path = urlsplit(url).path
@@ -210,17 +227,15 @@ class FakeRing:
                 return 200, plan(self.wires, self.nodes)
             case "GET", "/v1/host":
                 return 200, self.host()
+            case "GET", _ if path.startswith("/v1/incidents"):
+                return self.incident(path)
             case "GET", "/v1/doctor":
                 return 200, self.doctor
             case "POST", "/v1/host/fabric/down" if self.want == "up":
                 hint = "sparkctl down --wait"
                 return problem(409, "fabric-in-use", "the ring is wanted up, and its ranks need the fabric", hint=hint)
             case "POST", "/v1/host/fabric/measure":
-                if self.phase in ("starting", "ready"):
-                    sentence = "a rank runs here, and rails are measured only while none does"
-                    return problem(409, "fabric-in-use", sentence, hint="sparkctl down --wait")
-                self.rails = [each for each in self.rails if "spark1" not in (each["a"]["node"], each["b"]["node"])]
-                return 202, self.fabric("spark1")
+                return self.measure()
             case "POST", "/v1/host/fabric/down" | "/v1/host/fabric/up":
                 self.released = path.endswith("down")
                 return 202, self.fabric("spark1")

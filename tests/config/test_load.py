@@ -144,12 +144,14 @@ def test_secrets_stay_out_of_logs(etc: Etc) -> None:
             "[recovery]\nbackoff_max_seconds = 1",
             "recovery.backoff_max_seconds: found 1, expected at least backoff_seconds, 5",
         ),
+        ("[incidents]\nkeep_mib = 0", "incidents.keep_mib: found 0, expected a number from 1 to 65536"),
+        ("[incidents]\nkeep_days = -1", "incidents.keep_days: found -1, expected a number from 0 to 3650"),
         ("[peers]\nfresh_seconds = 9", "peers.fresh_seconds: found 9, expected at least twice tick_seconds, 10"),
         ("[peers]\ntick_seconds = 60", "peers.tick_seconds: found 60, expected a number from 0.5 to 10"),
         (
             "[recover]\nrestarts = 1",
             'recover: found an unknown key, expected "recovery"? Known keys: node, cluster, '
-            "fabric, engine, listen, recovery, peers",
+            "fabric, engine, listen, recovery, peers, incidents",
         ),
         ("[fabric]\nmeasure_seconds = 0.01", "fabric.measure_seconds: found 0.01, expected 0, or from 0.05 to 10"),
         ("[fabric]\nnode_slow_ratio = 2", "fabric.node_slow_ratio: found 2, expected a number from 0 to 1"),

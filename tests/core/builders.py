@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from ipaddress import IPv4Interface
 from typing import Any
@@ -43,19 +44,19 @@ NODES = ("spark1", "spark2", "spark3")
 NOW = 1_700_000_000.0
 
 
-def triangle() -> Cluster:
+def cluster_of(names: Sequence[str]) -> Cluster:
     return parse_cluster(
         {
             "name": "test",
             "base_range": "10.77.0.0/21",
             "node": [
-                {"name": name, "rank": rank, "address": f"192.168.77.{rank + 1}"} for rank, name in enumerate(NODES)
+                {"name": name, "rank": rank, "address": f"192.168.77.{rank + 1}"} for rank, name in enumerate(names)
             ],
         }
     )
 
 
-CLUSTER = triangle()
+CLUSTER = cluster_of(NODES)
 PLAN = plan(CLUSTER)
 CABLING = by_order(NODES)
 CABLES = names(CABLING)
@@ -74,16 +75,16 @@ def hears(node: str, cabling: Cabling = CABLING) -> HelloFacts:
 DEFAULTS = {"arp_ignore": "0", "arp_announce": "0", "rp_filter": "1"}
 
 
-def bare_network(node: str) -> NetworkFacts:
+def bare_network(node: str, cluster: Cluster = CLUSTER) -> NetworkFacts:
     """Cables in, ports down, nothing configured but management."""
-    address = f"{PLAN.cluster.node(node).address}/24"
+    me = cluster.node(node).address
     fabric = tuple(
         LinkFact(device, up=False, carrier=False, mtu=1500, settings=DEFAULTS) for device in sorted(FABRIC_DEVICES)
     )
     return NetworkFacts(
         (LinkFact("enP7s7", up=True, carrier=True, mtu=1500), *fabric),
-        (AddressFact("enP7s7", address, "enP7s7"),),
-        (RouteFact("192.168.77.0/24", "enP7s7", source=str(PLAN.cluster.node(node).address), protocol=2),),
+        (AddressFact("enP7s7", f"{me}/24", "enP7s7"),),
+        (RouteFact("192.168.77.0/24", "enP7s7", source=str(me), protocol=2),),
     )
 
 

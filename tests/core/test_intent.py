@@ -163,3 +163,13 @@ def test_the_answer_does_not_depend_on_the_order_of_the_peers() -> None:
 
 def test_reports_are_values() -> None:
     assert report("spark2", DOWN) == report("spark2", DOWN)
+
+
+def test_a_request_is_judged_by_the_newest_intent_that_is_known() -> None:
+    """A conductor that has lost its disk has heard its peers, and not adopted yet what they have."""
+    up = Intent(9, "up", "operator", "start asked for", NOW - 9, cables=CABLES)
+    assert accept(with_peer(idle(), peer("spark3", up)), "start", "x") == Accepted(up, new=False)
+    held = Intent(9, "down", "recovery", "3 restarts were not enough", NOW - 9, held=True)
+    answer = accept(with_peer(idle(), peer("spark3", held)), "start", "x")
+    assert isinstance(answer, Refused)
+    assert answer.code == "held"

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from sparkd.core.model import PeerView, Report
 from sparkd.ports import Clock, DoorError, Wake
 
+Fetcher = Callable[[str], Awaitable[bytes]]
 Handler = Callable[[Mapping[str, object]], Awaitable[tuple[int, Mapping[str, object]]]]
 
 
@@ -18,6 +19,7 @@ class FakeMesh:
         self.clock = clock
         self.members = {name: FakePeers(self, name) for name in names}
         self.handlers: dict[str, Handler] = {}
+        self.fetchers: dict[str, Fetcher] = {}
         self._cuts: set[frozenset[str]] = set()
         self._silent: set[str] = set()
 
@@ -83,6 +85,11 @@ class FakePeers:
         if not self._mesh.reachable(self._name, node) or node not in self._mesh.handlers:
             raise DoorError(f"{node} does not answer")
         return await self._mesh.handlers[node](body)
+
+    async def fetch(self, node: str, path: str) -> bytes:
+        if not self._mesh.reachable(self._name, node) or node not in self._mesh.fetchers:
+            raise DoorError(f"{node} does not answer")
+        return await self._mesh.fetchers[node](path)
 
     def subscribe(self, wake: Wake) -> None:
         self._wakes.append(wake)

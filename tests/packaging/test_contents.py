@@ -195,7 +195,7 @@ def test_the_manual_of_sparkctl_knows_its_commands_options_and_exit_codes(capsys
         return capsys.readouterr().out
 
     def inner(text: str) -> list[str]:
-        return re.findall(r"^ {4}([a-z]+) ", text, re.MULTILINE)
+        return re.findall(r"^ {4}([a-z]+)(?: |$)", text, re.MULTILINE)
 
     groups = ("cluster", "fabric")
     commands: list[tuple[str, ...]] = [(name,) for name in inner(shown()) if name not in groups]

@@ -19,6 +19,7 @@ from sparkd.core.snapshot import Policy
 from sparkd.ports import DoorError
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Executor, State
+from sparkd.reconcile.incidents import Incidents
 from sparkd.reconcile.loop import Forwarded, Loop, Refusal, Site
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.status import Identity
@@ -38,6 +39,8 @@ from tests.fakes import (
     FakeStore,
     FakeUnits,
 )
+from tests.fakes.evidence import FakeArchive, FakeWitness
+from tests.fakes.peers import Fetcher
 from tests.reconcile.running import turns, until
 
 TICK = 60.0  # never passes within a test: what happens, happens because something was told
@@ -51,15 +54,17 @@ class Crash(BaseException):
 
 class Doom:
     """How many more actions a daemon gets to do, None for as many as it likes. `hangs`: they never return; `refuses`:
-    they fail with that sentence."""
+    they fail with that sentence. `acts` are those that it has come to."""
 
     def __init__(self) -> None:
+        self.acts: list[str] = []
         self.left: int | None = None
         self.struck = False
         self.hangs = False
         self.refuses = ""
 
-    async def act(self) -> None:
+    async def act(self, what: str) -> None:
+        self.acts.append(what)
         if self.hangs:
             await asyncio.Event().wait()
         if self.refuses:
@@ -77,15 +82,15 @@ class _Store(FakeStore):
         self._doom = doom
 
     async def save_intent(self, intent: Intent) -> None:
-        await self._doom.act()
+        await self._doom.act("save intent")
         await super().save_intent(intent)
 
     async def save_attempt(self, attempt: Attempt) -> None:
-        await self._doom.act()
+        await self._doom.act("save attempt")
         await super().save_attempt(attempt)
 
     async def save_memory(self, memory: FabricMemory) -> None:
-        await self._doom.act()
+        await self._doom.act("save memory")
         await super().save_memory(memory)
 
 
@@ -95,15 +100,15 @@ class _Units(FakeUnits):
         self._doom = doom
 
     async def start(self, epoch: int) -> None:
-        await self._doom.act()
+        await self._doom.act("start")
         await super().start(epoch)
 
     async def stop(self, epoch: int) -> None:
-        await self._doom.act()
+        await self._doom.act("stop")
         await super().stop(epoch)
 
     async def forget(self, epoch: int) -> None:
-        await self._doom.act()
+        await self._doom.act("forget")
         await super().forget(epoch)
 
 
@@ -117,7 +122,7 @@ class _Links(FakeLinks):
 
     async def apply(self, changes: Sequence[FabricChange]) -> None:
         for change in changes:
-            await self._doom.act()
+            await self._doom.act("change fabric")
             if self.inert:
                 self.applied.append(change)
             else:
@@ -130,11 +135,11 @@ class _Files(FakeRankFiles):
         self._doom = doom
 
     async def write(self, epoch: int, environment: Mapping[str, str]) -> None:
-        await self._doom.act()
+        await self._doom.act("write environment")
         await super().write(epoch, environment)
 
     async def remove(self, epoch: int) -> None:
-        await self._doom.act()
+        await self._doom.act("remove environment")
         await super().remove(epoch)
 
 
@@ -165,6 +170,7 @@ class Machine:
         self.files = _Files(self.doom)
         self.notifier = FakeNotifier()
         self.events = EventLog(name, cluster.clock)
+        self.archive = FakeArchive()
         self.peers: Any = cluster.mesh[name]
         self.deaf = False
         self.daemon: Loop | None = None
@@ -212,6 +218,8 @@ class Machine:
         )
         identity = Identity(f"{self.name}-{next(_instances)}", "probe", "127.0.0.1:8888")
         site = Site(self.name, CLUSTER, self._cluster.policy, {"cluster": "same"}, identity, self._cluster.tick)
+        self.witness = FakeWitness(self.units)
+        self.incidents = Incidents(self.name, NODES, lambda: (self.witness, self.archive), self.events)
         self.daemon = Loop(
             site,
             state,
@@ -228,6 +236,7 @@ class Machine:
             clock=self._cluster.clock,
             notifier=self.notifier,
             events=self.events,
+            incidents=self.incidents,
         )
         self._cluster.mesh.wake(self.name)
         return self.daemon
@@ -244,9 +253,11 @@ class Machine:
             self._cluster.mesh[self.name].poll()
             await loop.run()
         except Crash:
-            self._gone()
+            await self._gone()
 
-    def _gone(self) -> None:
+    async def _gone(self) -> None:
+        if self.daemon is not None:
+            await self.incidents.close()
         self.daemon = None
         self._cluster.mesh.silence(self.name)
 
@@ -257,7 +268,7 @@ class Machine:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        self._gone()
+        await self._gone()
 
 
 class Cluster:
@@ -279,6 +290,7 @@ class Cluster:
             machine.links.subscribe(lambda _: self.room.news())
             machine.units.subscribe(lambda _: self.engine())
             self.mesh.handlers[name] = self._handler(machine)
+            self.mesh.fetchers[name] = self._fetcher(machine)
             self.mesh.silence(name)
 
     def __getitem__(self, name: str) -> Machine:
@@ -372,6 +384,15 @@ class Cluster:
                 told = problem(refusal.code, refusal.sentence, refusal.findings)
                 return told.status_code, json.loads(told.body)
             return 202, wire.encode(made)
+
+        return answer
+
+    @staticmethod
+    def _fetcher(machine: Machine) -> Fetcher:
+        async def answer(path: str) -> bytes:
+            if path == "incidents":
+                return wire.dumps(await machine.loop.own_incidents())
+            return wire.dumps(await machine.loop.own_incident(int(path.removeprefix("incident?epoch="))))
 
         return answer
 

@@ -40,36 +40,36 @@ def test_no_rank_starts_before_every_rail_is_measured() -> None:
         world.now += 1.0
     assert world.ready()
     assert starts
-    assert world.runs == len(NODES), "each host measured once"
+    assert world.rails.runs == len(NODES), "each host measured once"
 
 
 def test_a_second_start_measures_nothing() -> None:
     world = idle_world()
     world.ask("start")
     world.until(world.ready)
-    runs = world.runs
+    runs = world.rails.runs
     world.ask("stop")
     world.until(world.free)
     assert isinstance(world.ask("start"), Accepted)
     assert world.until(world.ready) < 10
-    assert world.runs == runs
+    assert world.rails.runs == runs
 
 
 def test_a_restart_after_a_death_measures_nothing() -> None:
     world = idle_world()
     world.ask("start")
     world.until(world.ready)
-    runs = world.runs
+    runs = world.rails.runs
     world.kill_rank("spark2")
     world.round()
     world.until(world.ready)
-    assert world.runs == runs
+    assert world.rails.runs == runs
 
 
 @pytest.mark.parametrize("slow", NODES)
 def test_a_slow_node_is_waited_for_and_refuses_the_next_start(slow: str) -> None:
     world = idle_world()
-    world.gbps[slow] = 7.0
+    world.rails.gbps[slow] = 7.0
     assert isinstance(world.ask("start"), Accepted), "nobody knows yet"
     for _ in range(60):
         world.round()
@@ -84,7 +84,7 @@ def test_a_slow_node_is_waited_for_and_refuses_the_next_start(slow: str) -> None
     assert isinstance(answer, Refused)
     assert {finding.id for finding in answer.findings} == {"node-slow"}
     # Its reboot clears what was measured.
-    world.gbps[slow] = 98.0
+    world.rails.gbps[slow] = 98.0
     world.cut_power(slow)
     world.round()
     world.restore_power(slow)
@@ -96,16 +96,16 @@ def test_a_slow_node_is_waited_for_and_refuses_the_next_start(slow: str) -> None
 
 def test_what_cannot_be_measured_is_tried_seldom_and_costs_no_budget() -> None:
     world = idle_world()
-    world.walled.add("spark3")
+    world.rails.walled.add("spark3")
     world.ask("start")
     for _ in range(120):
         world.round()
     assert world.started == []
-    assert 3 * 5 < world.runs <= 3 * 9, "each takes 10 s, and a pause of up to 8 s follows"
+    assert 3 * 5 < world.rails.runs <= 3 * 9, "each takes 10 s, and a pause of up to 8 s follows"
     assert {host.disk.intent.epoch for host in world.hosts.values()} == {1}
     assert world.hosts["spark1"].disk.intent.deaths == ()
     assert "is not measured: spark3 did not come" in world.phases()["spark1"]
-    world.walled.clear()
+    world.rails.walled.clear()
     world.until(world.ready, rounds=30)
 
 
@@ -136,9 +136,9 @@ def test_a_daemon_that_crashes_while_rails_are_measured_finds_the_results() -> N
     world.engine()
     for name in NODES:
         world.boot_daemon(name)
-    runs = world.runs
+    runs = world.rails.runs
     world.until(world.ready)
-    assert world.runs - runs < len(NODES), "what had been measured is not measured again"
+    assert world.rails.runs - runs < len(NODES), "what had been measured is not measured again"
 
 
 def test_a_stop_ends_measuring() -> None:

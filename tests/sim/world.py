@@ -1,16 +1,17 @@
-"""Three hosts with disks, kernels, a systemd each, daemons that crash, and a network that drops: all of it virtual.
+"""Two to four hosts with daemons that crash, on two networks that drop: all of it virtual.
 
 The daemons run the real core. A step of the world is one daemon's cycle (which may be cut off after any of its
-actions), one report that arrives, one fault, or time that passes; tests choose the order.
+actions, or look at what it saw before because a signal was lost), one report that arrives, at once or late, one fault,
+or time that passes; tests choose the order. After every step what must always hold is checked (tests.sim.invariants).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 
-from ring_mesh import End
+from ring_mesh import PORTS, Socket, by_order, plan
 from sparkd.core import intent as intents
 from sparkd.core import links, rails
 from sparkd.core.actions import (
@@ -26,72 +27,39 @@ from sparkd.core.actions import (
     StopMeasuring,
     StopRank,
 )
-from sparkd.core.boots import BootMemory
 from sparkd.core.decide import Decision, decide
 from sparkd.core.hardware import HardwareFacts
-from sparkd.core.model import Attempt, FabricMemory, HostFacts, Intent, NetworkFacts, PeerView, RankUnit, Report
-from sparkd.core.railfacts import MeasureUnit, RailFact, RailFacts, RailPolicy
+from sparkd.core.model import HelloFacts, HostFacts, Intent, LinkFact, NetworkFacts, PeerView, RankUnit, Report, Unknown
+from sparkd.core.railfacts import RailPolicy
 from sparkd.core.snapshot import Policy, Snapshot
-from sparkd.reconcile.trials import Trials
-from tests.core.builders import CABLING, CLUSTER, NODES, NOW, PLAN, applied, bare_network, hears
+from tests.core.builders import NODES, NOW, applied, bare_network, cluster_of, hears
+from tests.sim import invariants
+from tests.sim.machine import Daemon, Disk, Host, Seen, SystemdAway
+from tests.sim.measuring import Measuring
 
+ANSWER_DEADLINE = 5.0
+"""How old a report may be when it arrives, in seconds: whoever asked does not wait any longer."""
+ALL_NODES = (*NODES, "spark4")
+Cable = frozenset[Socket]
 Answer = intents.Accepted | intents.Refused
 
 
-@dataclass
-class Disk:
-    intent: Intent = field(default_factory=Intent)
-    attempt: Attempt | None = None
-    memory: FabricMemory = field(default_factory=FabricMemory)
-    boots: BootMemory = field(default_factory=BootMemory)
-
-
-@dataclass
-class Daemon:
-    """What a daemon process holds in memory: gone when it crashes."""
-
-    instance: str
-    sequence: int = 0
-    heard: dict[str, tuple[Report, float]] = field(default_factory=dict)
-    own: Report | None = None
-    trials: Trials = field(default_factory=Trials)
-
-
-@dataclass
-class Host:
-    name: str
-    network: NetworkFacts
-    disk: Disk = field(default_factory=Disk)
-    units: dict[int, RankUnit] = field(default_factory=dict)
-    boot: int = 1
-    powered: bool = True
-    daemon: Daemon | None = None
-    measuring: MeasureUnit | None = None
-    meant: tuple[str, ...] = ()  # the devices that its unit is to measure, and
-    since: float = 0.0  # when it began
-    measured: dict[str, RailFact] = field(default_factory=dict)
-
-    @property
-    def boot_id(self) -> str:
-        return f"{self.name}-{self.boot}"
-
-    def alive(self) -> list[RankUnit]:
-        return [unit for unit in self.units.values() if unit.alive]
-
-
 class World:
-    def __init__(self, policy: Policy | None = None) -> None:
+    def __init__(self, policy: Policy | None = None, names: Sequence[str] = NODES) -> None:
         self.now = NOW
         self.policy = policy or Policy(backoff=5.0, hard_reset_window=0.0, rails=RailPolicy())
-        self.gbps: dict[str, float] = dict.fromkeys(NODES, 98.0)  # what each host can do
-        self.runs = 0  # of the unit that measures
-        self.walled: set[str] = set()  # hosts that nobody can meet to measure
-        self.hosts = {name: Host(name, bare_network(name)) for name in NODES}
-        self.cabling = CABLING
-        self.cut: set[frozenset[str]] = set()
+        self.names = tuple(names)
+        self.cluster = cluster_of(names)
+        self.hosts = {name: Host(name, bare_network(name, self.cluster)) for name in names}
+        self.cabling = by_order(names)
+        self.rails = Measuring(self.hosts, plan(self.cluster))
+        self.cut: set[frozenset[str]] = set()  # pairs of hosts without management network between them
+        self.pulled: set[Cable] = set()
+        self.late: list[tuple[str, Report, float]] = []  # (receiver, report, sent at): under way
         self.started: list[tuple[str, int]] = []  # (host, epoch) of each unit that systemd was asked to start
+        self.issued: dict[tuple[int, int], Intent] = {}  # every order that anybody may still know of
         self._instances = count(1)
-        for name in NODES:
+        for name in names:
             self.boot_daemon(name)
 
     # One host's daemon.
@@ -103,65 +71,98 @@ class World:
 
     def crash_daemon(self, name: str) -> None:
         self.hosts[name].daemon = None
+        self.hosts[name].down_since = None
 
-    def snapshot(self, name: str) -> Snapshot:
+    def look(self, name: str) -> Seen:
+        """What the sources of a daemon would say now."""
+        host = self.hosts[name]
+        units = None if host.systemd_away else tuple(host.units.values())
+        return Seen(units, self._lit(host), self._hello(host))
+
+    def snapshot(self, name: str, seen: Seen | None = None) -> Snapshot:
         host = self.hosts[name]
         assert host.daemon is not None
+        seen = seen or self.look(name)
         return Snapshot(
             now=self.now,
             node=name,
-            cluster=CLUSTER,
+            cluster=self.cluster,
             policy=self.policy,
             intent=host.disk.intent,
             host=HostFacts(host.boot_id),
-            units=tuple(host.units.values()),
-            network=host.network,
+            units=Unknown("systemd does not answer") if seen.units is None else seen.units,
+            network=seen.network,
             roce=(),
-            hello=hears(name, self.cabling),
+            hello=seen.hello,
             hardware=HardwareFacts() if self.policy.hard_reset_window else None,
             memory=host.disk.memory,
             boots=host.disk.boots,
             attempt=host.disk.attempt,
-            rails=self._rails(host, host.daemon),
-            peers=tuple(self._view(host.daemon, other) for other in NODES if other != name),
+            rails=self.rails.facts(host, host.daemon, self.now),
+            peers=tuple(self._view(host.daemon, other) for other in self.names if other != name),
             digests={"cluster": "same"},
         )
 
-    def _rails(self, host: Host, daemon: Daemon) -> RailFacts:
-        facts = daemon.trials.seen(RailFacts(tuple(host.measured.values()), host.measuring), self.now)
-        assert isinstance(facts, RailFacts)
-        return facts
-
     def _view(self, daemon: Daemon, other: str) -> PeerView:
+        error = daemon.errors.get(other, "")
         if other not in daemon.heard:
-            return PeerView(other)
+            return PeerView(other, error=error)
         report, at = daemon.heard[other]
-        return PeerView(other, report, self.now - at)
+        return PeerView(other, report, self.now - at, error)
 
-    def cycle(self, name: str, crash_after: int | None = None) -> Decision | None:
-        """One cycle of the daemon; with `crash_after`, it dies after that many actions, before it tells anyone."""
+    def cycle(self, name: str, crash_after: int | None = None, *, signals: bool = True) -> Decision | None:
+        """One cycle of the daemon; with `crash_after`, it dies after that many actions, before it tells anyone.
+
+        Without `signals` nobody told it to look again: it goes by what it saw last.
+        """
         host = self.hosts[name]
-        if host.daemon is None:
+        daemon = host.daemon
+        if daemon is None:
             return None
-        snapshot = self.snapshot(name)
+        if signals or daemon.seen is None:
+            daemon.seen = self.look(name)
+        snapshot = self.snapshot(name, daemon.seen)
         decision = decide(snapshot)
+        invariants.of_a_decision(snapshot, decision)
+        failed = False
         for number, action in enumerate(decision.actions):
             if number == crash_after:
-                self.crash_daemon(name)
-                return None
-            self._execute(host, action)
+                break
+            failed = self._try(host, daemon.seen, action, failed)
         if crash_after is not None:
             self.crash_daemon(name)
             return None
         if not rails.wanted(snapshot):
-            host.daemon.trials.again()
-        self.publish(host)
+            daemon.trials.again()
+        looked = signals and not failed and not host.systemd_away
+        if decision.intent.want == "up" or decision.intent.epoch == 0 or decision.intent.paused:
+            host.down_since = None
+        elif looked and host.down_since is None:
+            host.down_since = self.now
+        self.publish(host, daemon.seen)
+        self.check()
         return decision
 
-    def publish(self, host: Host) -> None:
+    def _try(self, host: Host, seen: Seen, action: Action, failed: bool) -> bool:
+        """As the daemon's loop does it: after a failure only ranks are stopped. Returns whether anything failed."""
+        if failed and not isinstance(action, StopRank):
+            return True
+        try:
+            self._execute(host, action)
+        except SystemdAway:
+            return True
+        # A daemon looks again at what it has changed itself.
+        after = self.look(host.name)
+        if isinstance(action, StartRank | StopRank | ForgetRank):
+            seen.units = after.units
+        if isinstance(action, ApplyFabric):
+            seen.network = after.network
+        return failed
+
+    def publish(self, host: Host, seen: Seen | None = None) -> None:
         assert host.daemon is not None
-        snapshot = self.snapshot(host.name)
-        after = decide(snapshot)
+        s = self.snapshot(host.name, seen)
+        assert isinstance(s.network, NetworkFacts) and isinstance(s.hello, HelloFacts)
         host.daemon.sequence += 1
         host.daemon.own = Report(
             node=host.name,
@@ -172,12 +173,13 @@ class World:
             wire=1,
             intent=host.disk.intent,
             attempt=host.disk.attempt,
-            units=tuple(host.units.values()),
-            ends=links.ends(snapshot.plan, host.name, host.network),
-            neighbours=hears(host.name, self.cabling).neighbours,
-            findings=after.findings,
+            units=None if isinstance(s.units, Unknown) else s.units,
+            unknown=(s.units.why,) if isinstance(s.units, Unknown) else (),
+            ends=links.ends(s.plan, host.name, s.network),
+            neighbours=s.hello.neighbours,
+            findings=decide(s).findings,
             digests={"cluster": "same"},
-            rails=rails.valid(snapshot),
+            rails=rails.valid(s),
             measuring="measuring" if host.measuring is not None else "",
         )
 
@@ -185,6 +187,7 @@ class World:
         match action:
             case Adopt(intent):
                 assert intent.order > host.disk.intent.order, "what is adopted is above what was before"
+                self._issue(intent)
                 host.disk.intent = intent
             case Remember(memory):
                 host.disk.memory = memory
@@ -192,141 +195,157 @@ class World:
                 host.disk.boots = boots
             case Record(attempt):
                 host.disk.attempt = attempt
+            case Measure():
+                self.rails.start(host, action, self.now)
+            case StopMeasuring():
+                self.rails.stop(host, action)
             case ApplyFabric(changes):
                 assert not host.disk.intent.paused, "nothing is repaired in maintenance"
                 assert not host.alive(), "the fabric is never changed under a running rank"
                 for change in changes:
                     host.network = applied(host.network, change)
-            case Measure(epoch, devices, _):
-                assert not host.alive(), "rails are never measured beside a rank"
-                assert host.measuring is None
-                assert host.daemon is not None
-                host.daemon.trials.began()
-                host.measuring, host.meant, host.since = MeasureUnit(epoch), devices, self.now
-                self.runs += 1
-            case StopMeasuring(epoch, _):
-                assert host.measuring == MeasureUnit(epoch)
-                host.measuring, host.meant = None, ()
             case StartRank(attempt, _):
                 assert host.measuring is None, "no rank starts beside a measurement"
                 host.disk.attempt = attempt
                 self._start_unit(host, attempt.epoch)
             case StopRank(epoch, _):
                 assert not host.disk.intent.paused, "nothing is stopped in maintenance"
-                if epoch in host.units:
-                    self._stop_unit(host, epoch)
+                host.stop_unit(epoch, self.now)
             case ForgetRank(epoch):
-                assert not host.units[epoch].alive, "only a dead unit can be forgotten"
-                del host.units[epoch]
+                host.forget_unit(epoch)
 
     def _start_unit(self, host: Host, epoch: int) -> None:
         assert host.disk.intent.want == "up" and not host.disk.intent.held, "a rank starts only when the ring is wanted"
         assert not host.disk.intent.paused, "nothing is started in maintenance"
         assert host.disk.intent.epoch == epoch
         assert (host.name, epoch) not in self.started, "a host starts at most one rank per epoch"
+        host.start_unit(epoch)
         self.started.append((host.name, epoch))
-        host.units[epoch] = RankUnit(epoch, "activating", "start", main_pid=1000 + epoch, text="init")
 
-    @staticmethod
-    def _stop_unit(host: Host, epoch: int) -> None:
-        if host.units[epoch].alive:
-            del host.units[epoch]  # it ended well, so systemd forgets it
+    def _issue(self, intent: Intent) -> None:
+        invariants.an_epoch_is_one_order(self.issued, intent)
+        self.issued[intent.order] = intent
+        invariants.held_stays_held(self.issued)
 
-    # The network between daemons.
+    def check(self) -> None:
+        invariants.of_the_world(self.hosts.values(), self.now)
+
+    # The networks.
 
     def deliver(self, sender: str, receiver: str) -> None:
         """The last report of `sender` reaches `receiver`, if it can."""
+        report = self._asked(sender, receiver)
+        if report is not None:
+            self._hear(receiver, report)
+
+    def send(self, sender: str, receiver: str) -> None:
+        """The same report sets out, and arrives later."""
+        report = self._asked(sender, receiver)
+        if report is not None:
+            self.late.append((receiver, report, self.now))
+
+    def arrive(self) -> None:
+        """All that is under way arrives, unless it has taken too long, or whom it was for has died meanwhile."""
+        under_way, self.late = self.late, []
+        for receiver, report, sent in under_way:
+            if self.now - sent <= ANSWER_DEADLINE:
+                self._hear(receiver, report)
+
+    def _asked(self, sender: str, receiver: str) -> Report | None:
         source, target = self.hosts[sender].daemon, self.hosts[receiver].daemon
-        if source is None or target is None or source.own is None or frozenset((sender, receiver)) in self.cut:
+        if target is None:
+            return None
+        if source is None or source.own is None or frozenset((sender, receiver)) in self.cut:
+            target.errors[sender] = "no answer in time"
+            return None
+        return source.own
+
+    def _hear(self, receiver: str, report: Report) -> None:
+        daemon = self.hosts[receiver].daemon
+        if daemon is None:
             return
-        target.heard[sender] = (source.own, self.now)
+        known = daemon.heard.get(report.node)
+        daemon.errors.pop(report.node, None)
+        if known is not None and known[0].instance == report.instance and known[0].sequence > report.sequence:
+            report = known[0]  # overtaken: an answer all the same
+        daemon.heard[report.node] = (report, self.now)
 
     def gossip(self) -> None:
-        for sender in NODES:
-            for receiver in NODES:
+        for sender in self.names:
+            for receiver in self.names:
                 if sender != receiver:
                     self.deliver(sender, receiver)
+
+    def cables(self) -> list[Cable]:
+        return [frozenset(pair) for pair in self.cabling.cables]
+
+    def _plugged(self, name: str, cage: int) -> str:
+        """The host with power that a cage is cabled to; empty if there is none."""
+        here = Socket(name, cage)
+        for far in self.cabling.far(here):
+            if frozenset((here, far)) not in self.pulled and self.hosts[far.node].powered:
+                return far.node
+        return ""
+
+    def _lit(self, host: Host) -> NetworkFacts:
+        """The ports as the kernel shows them. It counts each change of a carrier."""
+        cages = {port.device: port.cage for port in PORTS}
+
+        def now(link: LinkFact) -> LinkFact:
+            carrier = link.up and link.device in cages and bool(self._plugged(host.name, cages[link.device]))
+            if link.device not in cages or carrier == link.carrier:
+                return link
+            return replace(link, carrier=carrier, carrier_changes=link.carrier_changes + 1)
+
+        host.network = replace(host.network, links=tuple(now(link) for link in host.network.links))
+        return host.network
+
+    def _hello(self, host: Host) -> HelloFacts:
+        """Hellos come from daemons, over cables that are plugged at both ends."""
+        full = hears(host.name, self.cabling)
+        cages = {port.device: port.cage for port in PORTS}
+        heard = [n for n in full.neighbours if self._plugged(host.name, cages[n.device])]
+        return replace(full, neighbours=tuple(n for n in heard if self.hosts[n.node].daemon is not None))
 
     # The engine.
 
     def engine(self) -> None:
         """Ranks that can reach each other get one stage further; ranks that lost a member leave with status 70. Rails
         are measured by those hosts that meet to do so."""
-        self._measure()
+        self.rails.go_on(self.now, self.cut)
         for host in self.hosts.values():
             for unit in host.alive():
-                members = [self._member(other, unit.epoch) for other in NODES]
-                if all(members):
-                    host.units[unit.epoch] = self._further(unit)
-                elif unit.text.startswith(("formed", "ready")):
-                    self._exit(host, unit.epoch, 70, "a member was lost")
-
-    def _measure(self) -> None:
-        """A unit waits for the others, for 10 s at most; what either end wants, both measure."""
-        for link in PLAN.links:
-            a, b = (self.hosts[end.node] for end in link.ends)
-            wanted = any(end.device in self.hosts[end.node].meant for end in link.ends)
-            meet = a.measuring == b.measuring and not self.walled & {a.name, b.name}
-            if a.measuring is not None and wanted and meet and frozenset((a.name, b.name)) not in self.cut:
-                for end, far in (link.ends, link.ends[::-1]):
-                    host = self.hosts[end.node]
-                    host.measured[end.device] = self._fact(end, far, True)
-                    host.meant = tuple(device for device in host.meant if device != end.device)
+                if unit.epoch in host.hung or unit.epoch in host.stopping:
+                    continue
+                members = [self._member(other, unit.epoch) for other in self.names]
+                if all(members) and not self.pulled and not self.cut:
+                    host.go_on(unit)
+                elif unit.text.startswith(("formed", "ready")) and not (all(members) and not self.pulled):
+                    host.exit(unit.epoch, 70, "a member was lost")
         for host in self.hosts.values():
-            late = self.now - host.since >= 10.0
-            for end in PLAN.ends_of(host.name):
-                if host.measuring is not None and late and end.device in host.meant:
-                    host.measured[end.device] = self._fact(end, PLAN.far_end(end), False)
-            if late or not host.meant:
-                host.measuring, host.meant = None, ()
-
-    def _fact(self, end: End, far: End, met: bool) -> RailFact:
-        host = self.hosts[end.node]
-        link = host.network.link(end.device)
-        assert link is not None
-        fact = RailFact(end.device, far.node, far.device, boot_id=host.boot_id, at=self.now)
-        if not met:
-            return replace(fact, error=f"{far.node} did not come")
-        rate = min(self.gbps[end.node], self.gbps[far.node])
-        return replace(fact, gbps=rate, method="rdma", mtu_passed=True, carrier_changes=link.carrier_changes)
-
-    def measure_all(self) -> None:
-        """Every rail has been measured, as after an earlier start."""
-        for link in PLAN.links:
-            for end, far in (link.ends, link.ends[::-1]):
-                self.hosts[end.node].measured[end.device] = self._fact(end, far, True)
+            host.end_stopping(self.now)
+        self.check()
 
     def _member(self, name: str, epoch: int) -> bool:
         host = self.hosts[name]
-        return host.powered and epoch in host.units and host.units[epoch].alive
-
-    @staticmethod
-    def _further(unit: RankUnit) -> RankUnit:
-        if unit.text.startswith("init"):
-            return replace(unit, text="formed")
-        return replace(unit, active="active", sub="running", text="ready canary 1")
-
-    def _exit(self, host: Host, epoch: int, status: int, sentence: str) -> None:
-        host.units[epoch] = RankUnit(
-            epoch, "failed", "failed", result="exit-code", exit_code=1, exit_status=status, text=f"failed {sentence}"
-        )
+        return host.powered and epoch in host.units and host.units[epoch].alive and epoch not in host.hung
 
     # Faults.
 
     def kill_rank(self, name: str) -> None:
         for unit in self.hosts[name].alive():
-            self.hosts[name].units[unit.epoch] = RankUnit(
-                unit.epoch, "failed", "failed", result="signal", exit_code=2, exit_status=9, text=unit.text
-            )
+            dead = RankUnit(unit.epoch, "failed", "failed", result="signal", exit_code=2, exit_status=9, text=unit.text)
+            self.hosts[name].end(unit.epoch, dead)
 
     def fail_rank(self, name: str, sentence: str) -> None:
         for unit in self.hosts[name].alive():
-            self._exit(self.hosts[name], unit.epoch, 1, sentence)
+            self.hosts[name].exit(unit.epoch, 1, sentence)
+
+    def hang_rank(self, name: str) -> None:
+        self.hosts[name].hung |= {unit.epoch for unit in self.hosts[name].alive()}
 
     def cut_power(self, name: str) -> None:
-        host = self.hosts[name]
-        host.powered, host.daemon, host.units, host.network = False, None, {}, bare_network(name)
-        host.measuring, host.meant, host.measured = None, (), {}
+        self.hosts[name].lose_power(bare_network(name, self.cluster))
 
     def shut_down(self, name: str) -> None:
         """In order: the daemon is stopped before the power goes."""
@@ -335,10 +354,8 @@ class World:
         self.cut_power(name)
 
     def restore_power(self, name: str) -> None:
-        host = self.hosts[name]
-        if not host.powered:
-            host.powered = True
-            host.boot += 1
+        if not self.hosts[name].powered:
+            self.hosts[name].get_power()
             self.boot_daemon(name)
 
     def lose_disk(self, name: str) -> None:
@@ -346,29 +363,47 @@ class World:
         self.crash_daemon(name)
         self.hosts[name].disk = Disk()
         self.started = [(host, epoch) for host, epoch in self.started if host != name]
+        # What nobody else has heard of is gone for good, and its number may be given again.
+        known = max((intent.order for intent in self._known()), default=(0, 0))
+        self.issued = {order: intent for order, intent in self.issued.items() if order <= known}
+
+    def _known(self) -> Iterator[Intent]:
+        yield from (report.intent for _, report, _ in self.late)
+        for host in self.hosts.values():
+            yield host.disk.intent
+            if host.daemon is not None:
+                yield from (report.intent for report, _ in host.daemon.heard.values())
 
     # Operators.
 
     def ask(self, request: intents.Request, reason: str = "", *, force: bool = False) -> Answer | None:
-        conductor = self.hosts[NODES[0]]
+        conductor = self.hosts[self.names[0]]
         if conductor.daemon is None:
             return None
         answer = intents.accept(self.snapshot(conductor.name), request, "operator", reason, force=force)
         if isinstance(answer, intents.Accepted) and answer.new:
+            self._issue(answer.intent)
             conductor.disk.intent = answer.intent
+            conductor.down_since = None
             self.publish(conductor)
         return answer
 
     # Running on.
 
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        for host in self.hosts.values():
+            host.end_stopping(self.now)
+        self.check()
+
     def round(self, seconds: float = 1.0) -> None:
         """Everything happens once: reports, cycles, reports, the engine, time."""
         self.gossip()
-        for name in NODES:
+        for name in self.names:
             self.cycle(name)
         self.gossip()
         self.engine()
-        self.now += seconds
+        self.wait(seconds)
 
     def until(self, reached: Callable[[], bool], rounds: int = 60) -> int:
         """Rounds it took. Raises AssertionError when `rounds` were not enough."""
@@ -381,12 +416,14 @@ class World:
 
     def heal(self) -> None:
         self.cut.clear()
-        for name in NODES:
+        self.pulled.clear()
+        for name in self.names:
+            self.hosts[name].systemd_away = False
             self.restore_power(name)
             self.boot_daemon(name)
 
     def phases(self) -> dict[str, str]:
-        return {name: decide(self.snapshot(name)).summary for name in NODES if self.hosts[name].daemon is not None}
+        return {name: decide(self.snapshot(name)).summary for name in self.names if self.hosts[name].daemon is not None}
 
     def ready(self) -> bool:
         return all(
