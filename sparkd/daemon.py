@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import hmac
 import importlib
 import logging
 import os
@@ -18,18 +16,14 @@ from pathlib import Path
 
 from starlette.types import ASGIApp
 
-from ring_mesh import engine_environment, measure_environment, plan, rank_environment
-from sparkd import __version__, wire
+from sparkd import __version__
 from sparkd.api.guard import BodyLimit, TokenGuard
 from sparkd.api.later import Later
 from sparkd.api.listener import Listener, tcp_socket, unix_socket
 from sparkd.api.peer import peer_app
 from sparkd.config import ConfigError, Settings, check_host, load
-from sparkd.core.actions import Measure
-from sparkd.core.cabling import plan_of
-from sparkd.core.checks.gids import gid_missing
-from sparkd.core.hardware import GidFact
-from sparkd.core.railfacts import RailPolicy
+from sparkd.digests import digests, fingerprints
+from sparkd.environments import StartGids, environment_of_measuring, environment_of_ranks
 from sparkd.host.clock import SystemClock
 from sparkd.host.gids import SysfsGids
 from sparkd.host.hardware import Hardware
@@ -41,7 +35,6 @@ from sparkd.host.processes import RankProcesses
 from sparkd.host.procfs import AvailableMemory, ProcHost
 from sparkd.host.rails import UnitRails
 from sparkd.host.rankfiles import RunFiles
-from sparkd.host.sources import SourceFiles, registry
 from sparkd.host.store import FileStore
 from sparkd.host.sysfs import SysfsRoce
 from sparkd.host.systemd import SystemdUnits
@@ -50,12 +43,13 @@ from sparkd.peers.poller import Poller
 from sparkd.peers.reach import Reach
 from sparkd.peers.tls import Credentials, client_context, server_context
 from sparkd.ports import Archive, DoorError, Witness
+from sparkd.reconcile.cycle import Site
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.examiner import Examiner
-from sparkd.reconcile.executor import Environment, Executor, RailEnvironment, State
+from sparkd.reconcile.executor import Executor, State
 from sparkd.reconcile.floor import FloorGuard
 from sparkd.reconcile.incidents import Incidents
-from sparkd.reconcile.loop import Loop, Site
+from sparkd.reconcile.loop import Loop
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.status import Identity
 
@@ -63,7 +57,6 @@ from sparkd.reconcile.status import Identity
 EX_CONFIG = 78
 _SOCKET_MODE = 0o660
 _PER_PEER = 16  # connections; a peer keeps two
-_OF_ONE_HOST = frozenset({"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_IB_GID_INDEX"})
 _log = logging.getLogger("sparkd")
 
 
@@ -122,7 +115,7 @@ async def _run(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     notifier = SystemdNotifier()
     async with contextlib.AsyncExitStack() as stack:
-        equal = digests(settings) | await _fingerprints(settings)
+        equal = digests(settings) | await fingerprints(settings)
         loop, poller, floor, reach = _wire(settings, notifier, stack, equal)
         hardware = Hardware([settings.engine.rendezvous_port, int(settings.engine.api.rpartition(":")[2])])
         stack.callback(hardware.close)
@@ -149,14 +142,6 @@ async def _run(settings: Settings) -> None:
             await asyncio.wait(servers)
 
 
-async def _fingerprints(settings: Settings) -> dict[str, str]:
-    sources = SourceFiles(registry(Path(__file__).parents[1], settings.paths.config.parent))
-    try:
-        return await sources.observe()
-    finally:
-        sources.close()
-
-
 def _wire(
     settings: Settings, notifier: SystemdNotifier, stack: contextlib.AsyncExitStack, equal: dict[str, str]
 ) -> tuple[Loop, Poller, FloorGuard, Reach]:
@@ -176,7 +161,7 @@ def _wire(
     events = EventLog(settings.node, clock)
     for note in store.notes:
         events.error(note)
-    start_gids = _StartGids(settings, state, gids)
+    start_gids = StartGids(settings, state, gids)
     executor = Executor(
         state,
         units=units,
@@ -185,10 +170,10 @@ def _wire(
         files=files,
         clock=clock,
         events=events,
-        environment=_environment(settings, state, start_gids),
+        environment=environment_of_ranks(settings, state, start_gids),
         gids=start_gids.look,
         rails=rails,
-        rail_environment=_rail_environment(settings, state, start_gids, host),
+        rail_environment=environment_of_measuring(settings, state, start_gids, host),
     )
     poller = _poller(settings)
     stack.callback(poller.close)
@@ -267,115 +252,6 @@ def _reach(settings: Settings, poller: Poller) -> Reach:
     except OSError as error:
         raise OSError(f"cannot listen on {mine}, at any port: {error.strerror or error}") from None
     return Reach(sock, peers, ports)
-
-
-def _environment(settings: Settings, state: State, gids: _StartGids) -> Environment:
-    async def environment(epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
-        the_plan = plan_of(settings.cluster, state.intent.cables, state.intent.addresses)
-        # Each epoch has a key of its own: a rank of another epoch cannot join, whatever it believes.
-        key = hmac.new(settings.cluster_key, f"rank group of epoch {epoch}".encode(), hashlib.sha256).hexdigest()
-        own = rank_environment(
-            the_plan,
-            settings.node,
-            epoch,
-            engine=settings.engine.name,
-            group_key=key,
-            rendezvous_port=settings.engine.rendezvous_port,
-            api=settings.engine.api,
-        )
-        return own | engine_environment(the_plan, settings.node, hcas=hcas, gid_indices=gids.indices)
-
-    return environment
-
-
-class _StartGids:
-    """The GIDs of this host's RDMA devices, looked up for a start. `indices` are those of the last look."""
-
-    def __init__(self, settings: Settings, state: State, gids: SysfsGids) -> None:
-        self._settings, self._state, self._gids = settings, state, gids
-        self.indices: list[int] = []
-
-    async def look(self, hcas: tuple[str, ...]) -> Mapping[str, str]:
-        """Index and address for each of `hcas`. Raises DoorError if one has none."""
-        self.indices = []
-        if not hcas:
-            return {}
-        node, intent = self._settings.node, self._state.intent
-        ends = plan_of(self._settings.cluster, intent.cables, intent.addresses).ends_of(node)
-        found = {gid.hca: gid for gid in await self._gids.observe({e.device: str(e.address.ip) for e in ends})}
-        marks = {}
-        for hca in hcas:
-            gid = found.get(hca, GidFact(hca))
-            if gid.index is None:
-                finding = gid_missing(node, gid)
-                raise DoorError(f"{finding.id}: {finding.observed}; expected {finding.expected}")
-            self.indices.append(gid.index)
-            marks[hca] = f"{gid.index} {gid.address}"
-        return marks
-
-
-def _rail_environment(settings: Settings, state: State, gids: _StartGids, host: ProcHost) -> RailEnvironment:
-    policy = settings.policy.rails or RailPolicy()
-
-    async def environment(measure: Measure) -> Mapping[str, str]:
-        the_plan = plan_of(settings.cluster, state.intent.cables, state.intent.addresses)
-        label = f"measuring before epoch {measure.epoch}".encode()
-        await gids.look(measure.hcas)
-        return measure_environment(
-            the_plan,
-            settings.node,
-            measure.epoch,
-            devices=measure.devices,
-            gid_indices=dict(zip(measure.hcas, gids.indices, strict=True)),
-            key=hmac.new(settings.cluster_key, label, hashlib.sha256).hexdigest(),
-            boot_id=(await host.observe()).boot_id,
-            seconds=policy.seconds,
-            expected_rdma=policy.min_gbps,
-            expected_tcp=policy.min_tcp_gbps,
-        )
-
-    return environment
-
-
-def digests(settings: Settings) -> dict[str, str]:
-    """What must be equal on all hosts before a rank starts, by key of sparkd.toml; secrets by their fingerprint."""
-    cluster = settings.cluster
-    return {
-        "cluster.name": cluster.name,
-        "cluster.base_range": str(cluster.base_range),
-        "cluster.node": ", ".join(f"{node.rank} {node.name} {node.address}" for node in cluster.nodes),
-        "cluster.key": hashlib.sha256(b"fingerprint" + settings.cluster_key).hexdigest()[:16],
-        "engine.name": settings.engine.name,
-        "engine.rendezvous_port": str(settings.engine.rendezvous_port),
-        "engine.api": settings.engine.api,
-        "fabric.address_plan": "adopt" if settings.policy.adopt else "base",
-        **_rail_digests(settings.policy.rails),
-        "wire": str(wire.WIRE_VERSION),
-        **_environment_in_common(settings),
-    }
-
-
-def _environment_in_common(settings: Settings) -> dict[str, str]:
-    """The engine's variables that have to be equal, each under a key of its own so that a difference is told by name.
-
-    As planned for a host with all its RDMA devices, over any cables: neither makes a difference to the others.
-    """
-    the_plan = plan(settings.cluster)
-    hcas = [end.hca for end in the_plan.ends_of(settings.node)]
-    planned = engine_environment(the_plan, settings.node, hcas=hcas)
-    return {f"environment.{name}": value for name, value in planned.items() if name not in _OF_ONE_HOST}
-
-
-def _rail_digests(policy: RailPolicy | None) -> dict[str, str]:
-    """What is measured on one host and not on another is missing for ever."""
-    if policy is None:
-        return {"fabric.measure_seconds": "0"}
-    return {
-        "fabric.measure_seconds": f"{policy.seconds:g}",
-        "fabric.rail_min_gbps": f"{policy.min_gbps:g}",
-        "fabric.rail_min_tcp_gbps": f"{policy.min_tcp_gbps:g}",
-        "fabric.node_slow_ratio": f"{policy.slow_ratio:g}",
-    }
 
 
 @contextlib.asynccontextmanager

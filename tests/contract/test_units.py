@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import pytest
 
@@ -16,34 +15,9 @@ from sparkd.core.model import RankUnit
 from sparkd.host.systemd import MEASURE, SystemdUnits
 from sparkd.ports import DoorError, Units
 from tests.contract.manager import Manager, running
+from tests.contract.ranks import Ranks, RealRanks
 from tests.contract.waiting import Bell, until
 from tests.fakes import FakeUnits
-
-
-class Ranks(Protocol):
-    """What ranks do."""
-
-    def status(self, epoch: int, text: str) -> None: ...
-    def ready(self, epoch: int) -> None: ...
-    def ignore_sigterm(self, epoch: int) -> None: ...
-    def die(self, epoch: int, *, status: int = 0, signal: int = 0) -> None: ...
-
-
-class RealRanks:
-    def __init__(self, manager: Manager) -> None:
-        self._manager = manager
-
-    def status(self, epoch: int, text: str) -> None:
-        self._manager.order(epoch, f"notify STATUS={text}")
-
-    def ready(self, epoch: int) -> None:
-        self._manager.order(epoch, "notify READY=1")
-
-    def ignore_sigterm(self, epoch: int) -> None:
-        self._manager.order(epoch, "stubborn")
-
-    def die(self, epoch: int, *, status: int = 0, signal: int = 0) -> None:
-        self._manager.order(epoch, f"signal {signal}" if signal else f"exit {status}")
 
 
 @dataclass

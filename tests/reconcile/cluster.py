@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from itertools import count
 from typing import Any, cast
 
 from ring_mesh import FABRIC_DEVICES
 from sparkd import wire
 from sparkd.api.problems import problem
-from sparkd.core.actions import FabricChange, Measure
+from sparkd.core.actions import Measure
 from sparkd.core.intent import Request
-from sparkd.core.model import Attempt, FabricMemory, Intent, RankUnit
+from sparkd.core.model import RankUnit
 from sparkd.core.snapshot import Policy
 from sparkd.ports import DoorError
+from sparkd.reconcile.cycle import Site
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Executor, State
 from sparkd.reconcile.incidents import Incidents
-from sparkd.reconcile.loop import Forwarded, Loop, Refusal, Site
+from sparkd.reconcile.loop import Forwarded, Loop, Refusal
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.status import Identity
 from tests.core.builders import CLUSTER, NODES, PLAN
@@ -29,118 +30,20 @@ from tests.fakes import (
     FakeDisk,
     FakeHellos,
     FakeHost,
-    FakeLinks,
     FakeMesh,
     FakeNotifier,
     FakeRails,
-    FakeRankFiles,
     FakeRoce,
     FakeRoom,
-    FakeStore,
-    FakeUnits,
 )
 from tests.fakes.evidence import FakeArchive, FakeWitness
 from tests.fakes.peers import Fetcher
+from tests.reconcile.doom import Crash, Doom, DoomedFiles, DoomedLinks, DoomedStore, DoomedUnits
 from tests.reconcile.running import turns, until
 
 TICK = 60.0  # never passes within a test: what happens, happens because something was told
 POLICY = Policy(backoff=0.02)
 _instances = count(1)
-
-
-class Crash(BaseException):
-    """The daemon's process is gone, between two of its actions."""
-
-
-class Doom:
-    """How many more actions a daemon gets to do, None for as many as it likes. `hangs`: they never return; `refuses`:
-    they fail with that sentence. `acts` are those that it has come to."""
-
-    def __init__(self) -> None:
-        self.acts: list[str] = []
-        self.left: int | None = None
-        self.struck = False
-        self.hangs = False
-        self.refuses = ""
-
-    async def act(self, what: str) -> None:
-        self.acts.append(what)
-        if self.hangs:
-            await asyncio.Event().wait()
-        if self.refuses:
-            raise DoorError(self.refuses)
-        if self.left == 0:
-            self.struck = True
-            raise Crash
-        if self.left is not None:
-            self.left -= 1
-
-
-class _Store(FakeStore):
-    def __init__(self, disk: FakeDisk, doom: Doom) -> None:
-        super().__init__(disk)
-        self._doom = doom
-
-    async def save_intent(self, intent: Intent) -> None:
-        await self._doom.act("save intent")
-        await super().save_intent(intent)
-
-    async def save_attempt(self, attempt: Attempt) -> None:
-        await self._doom.act("save attempt")
-        await super().save_attempt(attempt)
-
-    async def save_memory(self, memory: FabricMemory) -> None:
-        await self._doom.act("save memory")
-        await super().save_memory(memory)
-
-
-class _Units(FakeUnits):
-    def __init__(self, doom: Doom) -> None:
-        super().__init__()
-        self._doom = doom
-
-    async def start(self, epoch: int) -> None:
-        await self._doom.act("start")
-        await super().start(epoch)
-
-    async def stop(self, epoch: int) -> None:
-        await self._doom.act("stop")
-        await super().stop(epoch)
-
-    async def forget(self, epoch: int) -> None:
-        await self._doom.act("forget")
-        await super().forget(epoch)
-
-
-class _Links(FakeLinks):
-    """`inert`: somebody else undoes every change at once."""
-
-    def __init__(self, doom: Doom, *devices: str) -> None:
-        super().__init__(*devices)
-        self._doom = doom
-        self.inert = False
-
-    async def apply(self, changes: Sequence[FabricChange]) -> None:
-        for change in changes:
-            await self._doom.act("change fabric")
-            if self.inert:
-                self.applied.append(change)
-            else:
-                await super().apply((change,))
-
-
-class _Files(FakeRankFiles):
-    def __init__(self, doom: Doom) -> None:
-        super().__init__()
-        self._doom = doom
-
-    async def write(self, epoch: int, environment: Mapping[str, str]) -> None:
-        await self._doom.act("write environment")
-        await super().write(epoch, environment)
-
-    async def remove(self, epoch: int) -> None:
-        await self._doom.act("remove environment")
-        await super().remove(epoch)
 
 
 async def _environment(epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
@@ -158,8 +61,8 @@ class Machine:
         self.name = name
         self.doom = Doom()
         self.disk = FakeDisk()
-        self.units = _Units(self.doom)
-        self.links = _Links(self.doom, "enP7s7", *sorted(FABRIC_DEVICES))
+        self.units = DoomedUnits(self.doom)
+        self.links = DoomedLinks(self.doom, "enP7s7", *sorted(FABRIC_DEVICES))
         self.links.set_up("enP7s7", True)
         self.links.add_foreign_address("enP7s7", f"{PLAN.cluster.node(name).address}/24")
         # It goes on saying hello while the daemon is away: the real one is forgotten only after some seconds.
@@ -167,7 +70,7 @@ class Machine:
         self.host = FakeHost()
         self.roce = FakeRoce()
         self.rails = FakeRails()
-        self.files = _Files(self.doom)
+        self.files = DoomedFiles(self.doom)
         self.notifier = FakeNotifier()
         self.events = EventLog(name, cluster.clock)
         self.archive = FakeArchive()
@@ -201,7 +104,7 @@ class Machine:
 
     def build(self) -> Loop:
         """A daemon's Loop as after its process has started: it has read the disk, and nothing else."""
-        store = _Store(self.disk, self.doom)
+        store = DoomedStore(self.disk, self.doom)
         state = State(store.load_intent(), store.load_attempt(), store.load_memory(), store.load_boots())
         self.events = EventLog(self.name, self._cluster.clock)
         executor = Executor(

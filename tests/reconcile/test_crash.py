@@ -10,7 +10,8 @@ import pytest
 from sparkd.core.intent import Request
 from sparkd.core.snapshot import Policy
 from tests.core.builders import NODES
-from tests.reconcile.cluster import Cluster, Crash, cluster
+from tests.reconcile.cluster import Cluster, cluster
+from tests.reconcile.doom import Crash
 from tests.reconcile.running import in_loop, turns, until
 
 Story = Callable[[Cluster], Awaitable[None]]
