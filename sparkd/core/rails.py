@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING
 
 from ring_mesh import End, Link
@@ -165,7 +164,9 @@ def _end(link: Link, node: str) -> End:
 
 
 def _median(rails: Sequence[Rail]) -> float:
-    return median(rail.gbps or 0.0 for rail in rails)
+    # Not the module statistics, which would bring decimals, fractions and chance into the daemon's memory.
+    rates = sorted(rail.gbps or 0.0 for rail in rails)
+    return (rates[(len(rates) - 1) // 2] + rates[len(rates) // 2]) / 2
 
 
 def examine(s: Snapshot) -> tuple[CheckResult, ...]:

@@ -72,8 +72,10 @@ class UnitRails:
         for path in self._run.glob("measure-*.env"):
             if path.name not in {f"measure-{epoch}.env" for epoch in alive}:
                 path.unlink(missing_ok=True)
-        since = _time(self._forgotten)
-        return tuple(fact for fact in _facts(self._results) if fact.at > since)
+        since, facts = _time(self._forgotten), _facts(self._results)
+        if since and all(fact.at > since for fact in facts):
+            self._forgotten.unlink(missing_ok=True)  # everything has been measured anew
+        return tuple(fact for fact in facts if fact.at > since)
 
 
 def _running(unit: RankUnit) -> MeasureUnit:

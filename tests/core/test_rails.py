@@ -243,6 +243,10 @@ def test_a_node_at_half_the_rate_of_the_others_is_slow_though_above_the_threshol
         ("node-slow", "spark3", "all its rails")
     ]
     assert rails.findings(rate(measured(), dict.fromkeys(indices, 49.5))) == ()
+    # The others have 80 and 120, so that their median is 100.
+    uneven = dict.fromkeys(indices, 50.0) | {0: 80.0, 1: 120.0}
+    assert told(rails.findings(rate(measured(), uneven))) == [("node-slow", "spark3", "all its rails")]
+    assert rails.findings(rate(measured(), uneven | {1: 119.0})) == ()
     lenient = replace(POLICY, rails=RailPolicy(slow_ratio=0.0))
     assert rails.findings(rate(measured(policy=lenient), dict.fromkeys(indices, 40.0))) == ()
 
