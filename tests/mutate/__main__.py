@@ -113,7 +113,7 @@ def try_out(tree: Path, mutation: Mutation, suite: Sequence[str] = SUITE, second
         file.write_text(whole, encoding="utf-8")
     if mutation.equivalent and verdict == "survived":
         verdict, test = "equivalent", mutation.equivalent
-    elif mutation.equivalent:
+    elif mutation.equivalent and verdict == "caught":
         verdict, test = "not equivalent", f"{test}; drop `equivalent` from its entry"
     return Outcome(mutation, verdict, test, time.monotonic() - began)
 
