@@ -26,7 +26,7 @@ from tests.architecture.repository import ROOT, files
 from tests.mutate.mutations import Mutation, apply, mutations
 
 # In the order of how soon they notice something; what was run as a file is not run again with its directory.
-_FIRST = ("gates", "decide", "recovery", "intent", "guard")
+_FIRST = ("gates", "decide", "recovery", "intent", "guard", "peer_lost")
 SUITE = (
     *(f"tests/core/test_{name}.py" for name in _FIRST),
     *("tests/core", "tests/peers/test_poller.py", "tests/reconcile/test_executor.py", "tests/reconcile/test_loop.py"),
