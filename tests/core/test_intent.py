@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sparkd.core.intent import Accepted, Refused, accept, newest
-from sparkd.core.model import Intent, PeerView
+from sparkd.core.model import Intent, PeerView, RankUnit
 from sparkd.core.snapshot import Snapshot
 from tests.core.builders import CABLES, NODES, NOW, bare_network, peer, report, snapshot, with_peer
 
@@ -173,3 +173,14 @@ def test_a_request_is_judged_by_the_newest_intent_that_is_known() -> None:
     answer = accept(with_peer(idle(), peer("spark3", held)), "start", "x")
     assert isinstance(answer, Refused)
     assert answer.code == "held"
+
+
+@pytest.mark.parametrize("where", ["here", "at a peer"])
+def test_the_next_epoch_is_above_every_unit_that_is_loaded(where: str) -> None:
+    """All disks are lost, and a unit of an old start is still there: its number must not be given again."""
+    s = idle(intent=Intent(), peers=tuple(peer(name, Intent()) for name in ("spark2", "spark3")))
+    left = (RankUnit(40, "failed", "failed"),)
+    s = replace(s, units=left) if where == "here" else with_peer(s, peer("spark3", Intent(), units=left))
+    answer = accept(s, "start", "x")
+    assert isinstance(answer, Accepted)
+    assert answer.intent.epoch == 41
