@@ -6,6 +6,7 @@ import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 
+from ring_mesh import PORTS
 from sparkd.core.hardware import GidFact
 from sparkd.host import tree
 from sparkd.host.worker import Worker
@@ -19,14 +20,28 @@ class SysfsGids:
         self._worker = Worker("GID tables", deadline)
 
     async def observe(self, wanted: Mapping[str, str] | None = None) -> tuple[GidFact, ...]:
-        """`wanted`: the address to find by network device, e.g. {"enp1s0f0np0": "10.77.0.1"}; any address without."""
+        """`wanted`: the address to find by network device, e.g. {"enp1s0f0np0": "10.77.0.1"}; any address without.
+
+        Where there is any RDMA device, a port of the fabric without one is told, too: as one with an empty table.
+        """
         return await self._worker.call(lambda: self._read(wanted or {}))
 
     def close(self) -> None:
         self._worker.close()
 
     def _read(self, wanted: Mapping[str, str]) -> tuple[GidFact, ...]:
-        return tuple(scan(self._directory / name, wanted) for name in tree.names(self._directory))
+        found = tuple(scan(self._directory / name, wanted) for name in tree.names(self._directory))
+        return (*found, *_absent(found, wanted)) if found else ()
+
+
+def _absent(found: tuple[GidFact, ...], wanted: Mapping[str, str]) -> tuple[GidFact, ...]:
+    """Fabric devices that are not there though others are: their driver has let go of them, or never took them."""
+    known = {gid.hca for gid in found} | {gid.netdev for gid in found}
+    return tuple(
+        GidFact(port.hca, port.device, wanted=wanted.get(port.device, ""))
+        for port in PORTS
+        if not known & {port.hca, port.device}
+    )
 
 
 def scan(device: Path, wanted: Mapping[str, str]) -> GidFact:

@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -30,6 +31,8 @@ def parser() -> argparse.ArgumentParser:
     up = commands.add_parser("up", help="boot the machines, install the package, start sparkd")
     up.add_argument("--deb", type=Path, help="the package (default: the newest build/deb/sparkd_*.deb)")
     up.add_argument("--bare", action="store_true", help="stop after the boot, with nothing installed")
+    again = commands.add_parser("install", help="install the package on machines that are up --bare")
+    again.add_argument("--deb", type=Path, help="the package (default: the newest build/deb/sparkd_*.deb)")
     commands.add_parser("down", help="remove the fleet, also what is left of one that was killed")
     commands.add_parser("status", help="say what is up").add_argument("--json", action="store_true")
     execute = commands.add_parser("exec", help="run a command on a node: exec NODE -- COMMAND...")
@@ -76,6 +79,8 @@ def _dispatch(options: argparse.Namespace) -> int:
     match options.command:
         case "up":
             _up(fleet, options)
+        case "install":
+            fleet.install(deb=options.deb, say=_clock())
         case "down":
             fleet.down()
         case "status":
@@ -95,13 +100,18 @@ def _dispatch(options: argparse.Namespace) -> int:
 
 
 def _up(fleet: Fleet, options: argparse.Namespace) -> None:
+    say = _clock()
+    fleet.up(deb=options.deb, bare=options.bare, say=say)
+    say(f"up; try: {sys.argv[0]} exec {fleet.nodes[0]} -- {'rdma link' if options.bare else 'sparkctl status'}")
+
+
+def _clock() -> Callable[[str], None]:
     begin = time.monotonic()
 
     def say(what: str) -> None:
         print(f"[{time.monotonic() - begin:5.1f} s] {what}", flush=True)
 
-    fleet.up(deb=options.deb, bare=options.bare, say=say)
-    say(f"up; try: {sys.argv[0]} exec {fleet.nodes[0]} -- {'rdma link' if options.bare else 'sparkctl status'}")
+    return say
 
 
 def _exec(fleet: Fleet, node: str, given: list[str]) -> int:

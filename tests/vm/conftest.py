@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.lab.install import REPOSITORY
-from tests.lab.ring import Ring
+from tests.lab.ring import RingOn
 from tests.lab.shell import locked
 from tests.vm.control import Fleet
 from tests.vm.layout import places
@@ -46,8 +46,8 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 @pytest.fixture
-def ring(fleet: Fleet) -> Ring:
-    return Ring(fleet)
+def ring(fleet: Fleet) -> RingOn:
+    return RingOn(fleet)
 
 
 @pytest.fixture

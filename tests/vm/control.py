@@ -66,6 +66,11 @@ class Fleet:
             install.everywhere(self, package, say)
         self._note(phase="up")
 
+    def install(self, deb: Path | None = None, *, say: Say | None = None) -> None:
+        """What `up` does on bare machines. Unlike there, a step that fails leaves them as they are, to be looked at."""
+        self._require_up()
+        install.everywhere(self, install.check(deb), say or _silent)
+
     def _start_hub(self) -> None:
         script = Path(__file__).with_name("fleet")
         argv = ["/usr/bin/python3", "-B", str(script), "hub", str(self.places.directory), self.places.mark("hub")]

@@ -50,10 +50,19 @@ ExecStart={command}
 WantedBy=multi-user.target
 """
 
+# Imports that take a Spark half a second take an emulated processor, of which several share few cores, a minute.
+PATIENCE = """[Service]
+TimeoutStartSec=10min
+WatchdogSec=5min
+"""
+
 MASKED: tuple[str, ...] = (
     "systemd-timesyncd.service", "systemd-networkd-wait-online.service", "systemd-pstore.service",
     "systemd-update-utmp.service", "systemd-update-utmp-runlevel.service", "modprobe@drm.service", "getty.target",
     "modprobe@efi_pstore.service", "systemd-remount-fs.service", "systemd-sysctl.service", "iwpmd.service",
+    "systemd-binfmt.service", "rdma-ndd.service", "modprobe@configfs.service", "modprobe@fuse.service",
+    "modprobe@dm_mod.service", "modprobe@loop.service", "dev-hugepages.mount", "dev-mqueue.mount",
+    "sys-kernel-debug.mount", "sys-kernel-tracing.mount", "systemd-logind.service", "systemd-user-sessions.service",
 )  # fmt: skip
 ENABLED: tuple[str, ...] = ("vm-agent.service", "vm-management.service", "vm-rxe.service")
 
@@ -75,8 +84,9 @@ def all_files() -> dict[str, tuple[int, str]]:
             0o644,
             UNIT.format(description="Commands from outside", order="", kind="exec", command=f"/{_BIN}/vm-agent {ports}"),
         ),
-        f"{_UNITS}/vm-management.service": (0o644, _oneshot("Management address", "vm-management")),
+        f"{_UNITS}/vm-management.service": (0o644, _oneshot("Management address", "vm-management", "Wants=polkit.service")),
         f"{_UNITS}/vm-rxe.service": (0o644, _oneshot("Soft-RoCE on the fabric ports", "vm-rxe")),
+        f"{_UNITS}/sparkd.service.d/vm.conf": (0o644, PATIENCE),
         "etc/hosts": (0o644, f"127.0.0.1 localhost\n::1 localhost ip6-localhost\n{names}"),
         f"etc/systemd/network/10-{MANAGEMENT_DEVICE}.link": (0o644, _link(MANAGEMENT_SLOT, MANAGEMENT_DEVICE)),
     }
@@ -87,9 +97,10 @@ def all_files() -> dict[str, tuple[int, str]]:
     return found
 
 
-def _oneshot(description: str, script: str) -> str:
-    order = "Before=sparkd.service"
-    return UNIT.format(description=description, order=order, kind="oneshot\nRemainAfterExit=yes", command=f"/{_BIN}/{script}")
+def _oneshot(description: str, script: str, order: str = "") -> str:
+    kind = "oneshot\nRemainAfterExit=yes"
+    order = f"Before=sparkd.service\n{order}".strip()
+    return UNIT.format(description=description, order=order, kind=kind, command=f"/{_BIN}/{script}")
 
 
 def _link(slot: int, device: str) -> str:

@@ -18,7 +18,7 @@ from tests.vm.image import Image
 from tests.vm.layout import CHANNELS, FABRIC_SLOTS, MANAGEMENT_SLOT, Places, far
 
 MEMORY_MIB = 384
-BOOT_SECONDS = 300.0
+BOOT_SECONDS = 600.0
 """Emulated machines of which several boot on few cores."""
 KERNEL_ARGUMENTS = "console=ttyS0 root=/dev/vda rw quiet mitigations=off nokaslr"
 NICE = ("nice", "-n", "15")
