@@ -1,4 +1,4 @@
-"""The ring of a lab, or of other virtual hosts, from outside: through the APIs of its nodes, systemd and the journals."""
+"""The ring of a lab or a fleet from outside: through the APIs of its nodes, systemd and the journals."""
 
 from __future__ import annotations
 

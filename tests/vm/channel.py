@@ -44,7 +44,13 @@ def run(
 
 
 def stream(
-    places: Places, node: str, argv: Sequence[str], take: Take, *, timeout: float | None = None, stdin: str | None = None
+    places: Places,
+    node: str,
+    argv: Sequence[str],
+    take: Take,
+    *,
+    timeout: float | None = None,
+    stdin: str | None = None,
 ) -> int:
     """Run a command and hand on what it says ("out" or "err") as it comes. Returns its exit status.
 

@@ -18,7 +18,7 @@ from tests.vm.control import Fleet
 from tests.vm.layout import Places
 
 EPILOG = f"""Nodes are {", ".join(NODES)}: virtual machines with Soft-RoCE on their fabric ports, cabled as a triangle.
-A node that reboots (`fleet exec spark2 -- systemctl reboot`) comes back by itself. Without KVM all is emulated, and slow.
+A node that reboots (`fleet exec spark2 -- systemctl reboot`) comes back by itself. All is emulated, and slow.
 SPARKD_VM_DIR is where a fleet lives (a second directory is a second fleet), SPARKD_VM_CACHE where the guests' disk and
 kernel are kept; tests/vm/deps installs what the machine lacks."""
 
@@ -115,7 +115,7 @@ def _clock() -> Callable[[str], None]:
 
 
 def _exec(fleet: Fleet, node: str, given: list[str]) -> int:
-    """Run the command with its output as it comes; without a terminal, and without input unless it comes from a pipe."""
+    """Run the command with its output as it comes, without a terminal or any input."""
     argv = given[1:] if given[:1] == ["--"] else given
     if not argv:
         raise LabError(f"{node}: exec: no command given")

@@ -23,8 +23,6 @@ LOGS = REPOSITORY / "build/vm-logs"
 @pytest.fixture(scope="session")
 def fleet() -> Iterator[Fleet]:
     """Three machines with the newest package of build/deb installed and sparkd running; removed in any case."""
-
-    """
     usual = places().directory
     directory = usual.with_name(f"{usual.name}-test")
     made = Fleet(directory)

@@ -76,16 +76,16 @@ def all_files() -> dict[str, tuple[int, str]]:
     pairs = "\n".join(f"{hca(end)} {end.device}" for end in ends)
     names = "".join(f"{address(node)} {node}\n" for node in NODES)
     ports = " ".join(f"sparkd.{number}" for number in range(CHANNELS))
+    units = {
+        "vm-agent": _unit("Commands from outside", "", "exec", f"/{_BIN}/vm-agent {ports}"),
+        "vm-management": _oneshot("Management address", "vm-management", "Wants=polkit.service"),
+        "vm-rxe": _oneshot("Soft-RoCE on the fabric ports", "vm-rxe"),
+    }
     found = {
         f"{_BIN}/vm-agent": (0o755, Path(__file__).with_name("agent.py").read_text()),
         f"{_BIN}/vm-management": (0o755, MANAGEMENT),
         f"{_BIN}/vm-rxe": (0o755, RXE.format(pairs=pairs)),
-        f"{_UNITS}/vm-agent.service": (
-            0o644,
-            UNIT.format(description="Commands from outside", order="", kind="exec", command=f"/{_BIN}/vm-agent {ports}"),
-        ),
-        f"{_UNITS}/vm-management.service": (0o644, _oneshot("Management address", "vm-management", "Wants=polkit.service")),
-        f"{_UNITS}/vm-rxe.service": (0o644, _oneshot("Soft-RoCE on the fabric ports", "vm-rxe")),
+        **{f"{_UNITS}/{name}.service": (0o644, text) for name, text in units.items()},
         f"{_UNITS}/sparkd.service.d/vm.conf": (0o644, PATIENCE),
         "etc/hosts": (0o644, f"127.0.0.1 localhost\n::1 localhost ip6-localhost\n{names}"),
         f"etc/systemd/network/10-{MANAGEMENT_DEVICE}.link": (0o644, _link(MANAGEMENT_SLOT, MANAGEMENT_DEVICE)),
@@ -100,7 +100,11 @@ def all_files() -> dict[str, tuple[int, str]]:
 def _oneshot(description: str, script: str, order: str = "") -> str:
     kind = "oneshot\nRemainAfterExit=yes"
     order = f"Before=sparkd.service\n{order}".strip()
-    return UNIT.format(description=description, order=order, kind=kind, command=f"/{_BIN}/{script}")
+    return _unit(description, order, kind, f"/{_BIN}/{script}")
+
+
+def _unit(description: str, order: str, kind: str, command: str) -> str:
+    return UNIT.format(description=description, order=order, kind=kind, command=command)
 
 
 def _link(slot: int, device: str) -> str:

@@ -21,7 +21,7 @@ PACKAGES: tuple[str, ...] = (
     *DAEMON_PACKAGES, "systemd", "udev", "ethtool", "rdma-core", "ibverbs-utils", "perftest", "rdmacm-utils",
 )  # fmt: skip
 KERNEL = "linux-image-amd64"
-# What boots from a virtual disk; all else comes from there. ext4 asks for its checksum by a name that depmod does not follow.
+# What boots from a virtual disk; all else comes from there. ext4 asks for crc32c by a name that depmod does not follow.
 INITRD_MODULES: tuple[str, ...] = ("virtio_pci", "virtio_blk", "crc32c_generic", "ext4")
 # Most of a kernel package is drivers of devices that these machines do not have.
 UNUSED_MODULES: tuple[str, ...] = (
@@ -193,7 +193,7 @@ def _initrd(scratch: Path, target: Path, modules: Path, busybox: Path) -> None:
         (tree / name).mkdir(parents=True)
     shutil.copyfile(busybox / "bin/busybox", tree / "bin/busybox")
     (tree / "bin/busybox").chmod(0o755)
-    needed = _with_dependencies(modules)
+    needed = with_dependencies(modules)
     for number, path in enumerate(needed):
         shutil.copyfile(modules / path, tree / f"{number:02}.ko")
     (tree / "init").write_text(files.INIT)
@@ -202,7 +202,7 @@ def _initrd(scratch: Path, target: Path, modules: Path, busybox: Path) -> None:
     run(["sh", "-c", script], step="make the initial RAM disk")
 
 
-def _with_dependencies(modules: Path) -> list[str]:
+def with_dependencies(modules: Path) -> list[str]:
     """Files of INITRD_MODULES and of what they need, in the order in which they can be loaded."""
     needs: dict[str, list[str]] = {}
     for line in (modules / "modules.dep").read_text().splitlines():

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tests.lab.install import check, cluster_toml
 from tests.lab.shell import LabError
@@ -72,7 +72,9 @@ def _wait_heard(fleet: Fleet, node: str) -> None:
     end = time.monotonic() + HEARD_SECONDS
     while True:
         answer = fleet.exec(node, *ask, check=False)
-        ring = json.loads(answer.stdout) if answer.returncode == 0 else {"summary": answer.stderr.strip()}
+        ring: dict[str, Any] = (
+            json.loads(answer.stdout) if answer.returncode == 0 else {"summary": answer.stderr.strip()}
+        )
         if ring.get("cables"):
             return
         if time.monotonic() > end:

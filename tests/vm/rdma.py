@@ -28,7 +28,7 @@ class Rdma:
         self.fleet = fleet
 
     def gids(self, node: str) -> dict[str, list[Gid]]:
-        """Filled entries of each device's table, by device. In Python: a table has 1024 entries, too many for a shell."""
+        """Filled entries of each device's table. In Python: a table has 1024 entries, too many for a shell."""
         lines = self.fleet.exec(node, "python3", "-S", "-c", TABLES).stdout.splitlines()
         found: dict[str, list[Gid]] = {}
         for line in lines:

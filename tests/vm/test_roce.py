@@ -1,4 +1,4 @@
-"""Real RDMA verbs over the fabric that an installed sparkd has configured: devices, GIDs, and traffic on every cable."""
+"""Real RDMA over the fabric that an installed sparkd has configured: devices, GIDs, and traffic on every cable."""
 
 from __future__ import annotations
 
