@@ -20,7 +20,7 @@ from tests.vm.layout import Places
 EPILOG = f"""Nodes are {", ".join(NODES)}: virtual machines with Soft-RoCE on their fabric ports, cabled as a triangle.
 A node that reboots (`fleet exec spark2 -- systemctl reboot`) comes back by itself. All is emulated, and slow.
 SPARKD_VM_DIR is where a fleet lives (a second directory is a second fleet), SPARKD_VM_CACHE where the guests' disk and
-kernel are kept; tests/vm/deps installs what the machine lacks."""
+kernel are kept; tests/vm/deps installs what the machine lacks. SPARKD_VM_USE=1 lets tests use the fleet that is up."""
 
 
 def parser() -> argparse.ArgumentParser:

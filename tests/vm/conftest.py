@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Generator, Iterator
@@ -22,8 +23,14 @@ LOGS = REPOSITORY / "build/vm-logs"
 
 @pytest.fixture(scope="session")
 def fleet() -> Iterator[Fleet]:
-    """Three machines with the newest package of build/deb installed and sparkd running; removed in any case."""
+    """Three machines with the newest package of build/deb installed and sparkd running; removed in any case.
+
+    With SPARKD_VM_USE=1 it is the fleet of `fleet up`, which is left as it is: making one takes longer than most tests.
+    """
     usual = places().directory
+    if os.environ.get("SPARKD_VM_USE") == "1":
+        yield Fleet(usual)
+        return
     directory = usual.with_name(f"{usual.name}-test")
     made = Fleet(directory)
     busy = f"fleet: another test run is using {directory}; wait for it, or set SPARKD_VM_DIR"

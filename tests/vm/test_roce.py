@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Any
 
@@ -138,9 +139,9 @@ def test_verbs_between_the_addresses_of_a_link(ring: RingOn, rdma: Rdma, link: s
     # The far end of the conversation is the GID of the address, and not another way there.
     assert f"::ffff:{address}" in answer
     answer = pair("ib_write_bw -F -s 65536 -n 200", "-x")
-    rate = float(answer.splitlines()[-2].split()[3])
-    assert "RoCE" not in answer or rate > 0
-    assert rate > 0, answer
+    # Bytes, iterations, peak and average in MB/s.
+    measured = re.search(r"^ *65536 +200 +[\d.]+ +([\d.]+)", answer, re.MULTILINE)
+    assert measured is not None and float(measured[1]) > 0, answer
 
 
 @pytest.mark.parametrize("link", LINKS)
