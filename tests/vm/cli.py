@@ -80,7 +80,8 @@ def _dispatch(options: argparse.Namespace) -> int:
         case "up":
             _up(fleet, options)
         case "install":
-            fleet.install(deb=options.deb, say=_clock())
+            fleet.install(deb=options.deb, say=(say := _clock()))
+            say("installed")
         case "down":
             fleet.down()
         case "status":
