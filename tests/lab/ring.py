@@ -37,15 +37,16 @@ class Hosts(Protocol):
 
 
 class RingOn:
-    """The ring on any such hosts."""
+    """The ring on any such hosts; `patience`: seconds that a request may take."""
 
-    def __init__(self, hosts: Hosts) -> None:
+    def __init__(self, hosts: Hosts, patience: int = 10) -> None:
         self.hosts = hosts
+        self.patience = patience
 
     def ask(self, node: str, method: str, path: str, *options: str, tcp: bool = False) -> Answer:
         """One request from the node itself: over its Unix socket, or over 127.0.0.1 as anybody there may."""
         where = ["http://127.0.0.1:7474"] if tcp else ["--unix-socket", SOCKET, "http://sparkd"]
-        command = ["curl", "-sS", "-i", "-m", "10", "-X", method, *options, *where[:-1], where[-1] + path]
+        command = ["curl", "-sS", "-i", "-m", str(self.patience), "-X", method, *options, *where[:-1], where[-1] + path]
         text = self.hosts.exec(node, *command).stdout
         head, _, body = text.replace("\r\n", "\n").partition("\n\n")
         first, *lines = head.split("\n")

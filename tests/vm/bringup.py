@@ -8,6 +8,7 @@ from tests.lab.layout import NODES
 from tests.lab.ring import RingOn
 from tests.vm.control import Fleet
 
+REQUEST_SECONDS = 60
 READY_SECONDS = 300
 """From a start to ready on emulated processors; a Spark takes seconds."""
 EXAMINED_SECONDS = 180

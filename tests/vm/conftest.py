@@ -14,6 +14,7 @@ import pytest
 from tests.lab.install import REPOSITORY
 from tests.lab.ring import RingOn
 from tests.lab.shell import locked
+from tests.vm.bringup import REQUEST_SECONDS
 from tests.vm.control import Fleet
 from tests.vm.layout import places
 from tests.vm.rdma import Rdma
@@ -52,7 +53,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 @pytest.fixture
 def ring(fleet: Fleet) -> RingOn:
-    return RingOn(fleet)
+    return RingOn(fleet, REQUEST_SECONDS)
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.lab.ring import RingOn
-from tests.vm.bringup import addresses, daemons_again, only_the_fabric, started
+from tests.vm.bringup import REQUEST_SECONDS, addresses, daemons_again, only_the_fabric, started
 from tests.vm.control import Fleet
 from tests.vm.layout import CABLES, hca
 from tests.vm.rdma import Rdma
@@ -22,7 +22,7 @@ LINKS = {str(link.a): link for link in CABLES}
 @pytest.fixture(scope="module")
 def fabric(fleet: Fleet) -> Iterator[dict[tuple[str, str], str]]:
     """The address, with its prefix length, by node and device, of a fabric that sparkd has set up and nobody uses."""
-    ring = RingOn(fleet)
+    ring = RingOn(fleet, REQUEST_SECONDS)
     started(ring)
     found = addresses(ring)
     only_the_fabric(fleet)
