@@ -39,9 +39,9 @@ vm-test: deb ## Real RDMA without hardware: three virtual machines with Soft-RoC
 	@tests/vm/deps
 	@$(BIN)/python -m pytest --vm -m vm tests/vm $(ARGS)
 
-bench: deb ## What the planner and the daemon cost, on a quiet machine (root); uses the lab of `make lab`, or makes one
+bench: deb ## What planner and daemon cost, against the floor of the same run (root); ARGS="--rounds 5 --quick" for less
 	@$(BIN)/python -m ring_mesh bench
-	@$(BIN)/python -m tests.lab.bench
+	@$(BIN)/python -m tests.lab.bench $(ARGS)
 
 lint: deps ## The linters alone
 	@$(BIN)/ruff check .
