@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 
 from ring_mesh import PORTS
@@ -46,17 +47,14 @@ def _absent(found: tuple[GidFact, ...], wanted: Mapping[str, str]) -> tuple[GidF
 
 def scan(device: Path, wanted: Mapping[str, str]) -> GidFact:
     """Reads up to the entry that is looked for and not beyond: a table has up to 1024 of them, nearly all empty, and
-    with holes, since an address that goes leaves its slot empty. Empty slots read as the zero GID; asked for their type
-    or device they answer EINVAL.
+    with holes, since an address that goes leaves its slot empty. Asked for their type or device, empty slots answer
+    EINVAL.
     """
     port = device / "ports/1"
     netdev = _netdev(device)
     others: list[str] = []
     link_local = unsure = False
-    for slot in sorted(int(name) for name in tree.names(port / "gids") if name.isdecimal()):
-        gid = _parse(tree.attribute(port / f"gids/{slot}"))
-        if gid is None:
-            continue
+    for slot, gid in _filled(port / "gids"):
         owner = tree.attribute(port / f"gid_attrs/ndevs/{slot}")
         netdev = netdev or owner
         # A VLAN's GIDs are in its parent's table; they are not the rail's.
@@ -75,6 +73,20 @@ def scan(device: Path, wanted: Mapping[str, str]) -> GidFact:
         elif kind == "RoCE v2":
             others.append(address)
     return GidFact(device.name, netdev, None, "", wanted.get(netdev, ""), tuple(others), link_local, unsure)
+
+
+def _filled(table: Path) -> Iterator[tuple[int, ipaddress.IPv6Address]]:
+    """Entries by their index. Slots are numbered without a gap; an empty one reads as the zero GID.
+
+    Never lists the table: that alone takes the kernel longer than reading the first few entries.
+    """
+    for slot in count():
+        path = table / str(slot)
+        text = tree.attribute(path)
+        if not text and not path.exists():
+            return
+        if (gid := _parse(text)) is not None:
+            yield slot, gid
 
 
 def _netdev(device: Path) -> str:
