@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from sparkd.core.model import RoceFact
+from sparkd.host import tree
 from sparkd.host.gids import GidWatch
 from sparkd.host.worker import Worker
 
@@ -61,11 +62,16 @@ def _state(device: Path) -> str:
 
 
 def _netdev(device: Path) -> str:
-    """The network device. A PCI function lists it below `device`; Soft-RoCE has no `device`, only the GID table."""
+    """The network device. A PCI function lists it below `device`; Soft-RoCE has no `device`, but names its `parent`.
+
+    Other software devices tell it by their GID table alone, which is empty while the port is down.
+    """
     try:
         return next(iter(sorted(entry.name for entry in (device / "device/net").iterdir())), "")
     except FileNotFoundError:
         pass
+    if parent := tree.attribute(device / "parent"):
+        return parent
     for slot in range(_GID_SLOTS):
         try:
             return (device / f"ports/1/gid_attrs/ndevs/{slot}").read_text("ascii").strip()
