@@ -35,9 +35,9 @@ lab-down: ## Remove the virtual Sparks
 test: deb ## All tests that need no Spark; they use labs of their own (root). ARGS="-k plan" for some of them
 	@$(BIN)/python -m pytest $(ARGS)
 
-bench: deb ## What the planner and the daemon cost, on a quiet machine (root); uses the lab of `make lab`, or makes one
+bench: deb ## What planner and daemon cost, against the floor of the same run (root); ARGS="--rounds 5 --quick" for less
 	@$(BIN)/python -m ring_mesh bench
-	@$(BIN)/python -m tests.lab.bench
+	@$(BIN)/python -m tests.lab.bench $(ARGS)
 
 lint: deps ## The linters alone
 	@$(BIN)/ruff check .

@@ -14,8 +14,8 @@ Exit status: 0 told to stop, 64 bad environment, 69 rendezvous failed, 70 a memb
 check, 1 a defect of the engine. Progress goes to ``$NOTIFY_SOCKET``, the story to standard error.
 """
 
+import logging
 import os
-import sys
 from collections.abc import Mapping
 
 from runtime.engines import ENGINES, Engine
@@ -66,4 +66,8 @@ def _read(environ: Mapping[str, str], engines: Mapping[str, Engine]) -> RankEnvi
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    status = main()
+    logging.shutdown()
+    # The others of the group wait for this process to be gone, and for its memory. Taking the interpreter apart first
+    # would only keep them.
+    os._exit(status)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import hashlib
 import hmac
+import importlib
 import logging
 import os
 import signal
@@ -14,10 +15,12 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
+from starlette.types import ASGIApp
+
 from ring_mesh import engine_environment, rank_environment
 from sparkd import __version__, wire
-from sparkd.api.app import operator_app
 from sparkd.api.guard import BodyLimit, TokenGuard
+from sparkd.api.later import Later
 from sparkd.api.listener import Listener, tcp_socket, unix_socket
 from sparkd.api.peer import peer_app
 from sparkd.config import ConfigError, Settings, check_host, load
@@ -289,7 +292,10 @@ def digests(settings: Settings) -> dict[str, str]:
 
 @contextlib.asynccontextmanager
 async def _listening(settings: Settings, loop: Loop) -> AsyncIterator[list[Listener]]:
-    operators = BodyLimit(operator_app(loop))
+    def operator_app() -> ASGIApp:
+        return importlib.import_module("sparkd.api.app").operator_app(loop)  # type: ignore[no-any-return]
+
+    operators = BodyLimit(Later(operator_app))
     address, _, port = settings.listen.operator.rpartition(":")
     mine = str(settings.cluster.node(settings.node).address)
     with contextlib.ExitStack() as stack:

@@ -8,8 +8,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse, Response
 
 from sparkd import wire
+from sparkd.api.answer import json
 from sparkd.api.problems import MEDIA_TYPE, documented
-from sparkd.api.ring import caller, json
+from sparkd.api.ring import caller
 from sparkd.reconcile.loop import Loop
 from sparkd.reconcile.metrics import Metrics
 

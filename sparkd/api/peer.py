@@ -2,41 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import cast, get_args
 
-from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sparkd import wire
 from sparkd.api.admission import NAMES
-from sparkd.api.app import PROBLEM_HANDLERS
-from sparkd.api.problems import problem
-from sparkd.api.ring import json
+from sparkd.api.answer import json
+from sparkd.api.problems import on_http, on_refusal, problem
 from sparkd.core.intent import Request as Change
 from sparkd.core.model import Report
-from sparkd.reconcile.loop import Loop
+from sparkd.reconcile.loop import Loop, Refusal
 
 EXAMINE = "examine"
 """The request to look at the own host anew; answered with the report that follows."""
 # The last two are for JSON that is nested too deeply, and for a number too large for a float.
 _UNREADABLE = (wire.WireError, RecursionError, OverflowError)
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def peer_app(loop: Loop) -> FastAPI:
-    """The caller's name is that in its certificate: no node speaks for another."""
-    app = FastAPI(
-        title="sparkd peer",
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-        exception_handlers=PROBLEM_HANDLERS.copy(),
-    )
+def peer_app(loop: Loop) -> ASGIApp:
+    """Three endpoints that only other daemons call. Each change on any host costs every host a few of these requests,
+    while a ring starts or dies, so there is nothing between them and uvicorn.
 
-    @app.get("/peer/v1/report")
-    async def get_report() -> Response:
+    The caller's name is that in its certificate: no node speaks for another.
+    """
+
+    async def get_report(_: Request) -> Response:
         return json(loop.report())
 
-    @app.post("/peer/v1/report")
     async def exchange(request: Request) -> Response:
         try:
             theirs = wire.loads(Report, await request.body())
@@ -47,7 +45,6 @@ def peer_app(loop: Loop) -> FastAPI:
             return problem("not-yours", f"a report of {theirs.node} with the certificate of {told}")
         return json(loop.receive(theirs))
 
-    @app.post("/peer/v1/intent")
     async def intent(request: Request) -> Response:
         try:
             asked = wire.loads(wire.PeerRequest, await request.body())
@@ -62,7 +59,34 @@ def peer_app(loop: Loop) -> FastAPI:
         by = asked.by + (way and way + (", ".join(sorted(_names(request))) or "nobody"))
         return json(await loop.conduct(cast(Change, asked.request), by), 202)
 
-    return app
+    return _Application(
+        {
+            "/peer/v1/report": {"GET": get_report, "POST": exchange},
+            "/peer/v1/intent": {"POST": intent},
+        }
+    )
+
+
+class _Application:
+    def __init__(self, endpoints: dict[str, dict[str, Endpoint]]) -> None:
+        self._endpoints = endpoints
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            response = await self._answer(Request(scope, receive))
+            await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        methods = self._endpoints.get(request.scope["path"])
+        if methods is None:
+            return await on_http(request, HTTPException(404))
+        endpoint = methods.get(request.method)
+        if endpoint is None:
+            return await on_http(request, HTTPException(405, headers={"Allow": ", ".join(methods)}))
+        try:
+            return await endpoint(request)
+        except Refusal as refusal:
+            return await on_refusal(request, refusal)
 
 
 def _names(request: Request) -> frozenset[str]:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Query, Request
 from starlette.responses import JSONResponse, Response
 
 from sparkd import wire
+from sparkd.api.answer import json
 from sparkd.api.problems import MEDIA_TYPE, documented
 from sparkd.core.intent import Request as Change
 from sparkd.reconcile.loop import Forwarded, Loop, Refusal
 
 _CHANGE_REFUSED = documented(401, 403, 409, 413, 503, 507)
-
-
-def json(value: Any, status: int = 200) -> Response:
-    return Response(wire.dumps(value), status, media_type="application/json")
 
 
 def caller(request: Request) -> str:

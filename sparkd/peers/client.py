@@ -18,6 +18,8 @@ from sparkd.core.model import Report
 
 CONNECT_DEADLINE = 2.0
 ANSWER_DEADLINE = 5.0
+URGENT_DEADLINE = 1.5
+"""For a question that something on the network has given rise to: a group waits for whether the peer is still there."""
 _LIMIT = 1 << 20
 
 
@@ -36,16 +38,16 @@ class PeerClient:
         self._where = f"{address}:{port}"
         self._connection = http.client.HTTPSConnection(address, port, timeout=CONNECT_DEADLINE, context=context)
 
-    def pull(self) -> Report:
-        return self._report("GET", None)
+    def pull(self, within: float = ANSWER_DEADLINE) -> Report:
+        return self._report("GET", None, within)
 
-    def exchange(self, report: Report) -> Report:
+    def exchange(self, report: Report, within: float = ANSWER_DEADLINE) -> Report:
         """Give the peer this host's report, and get the peer's."""
-        return self._report("POST", wire.dumps(report))
+        return self._report("POST", wire.dumps(report), within)
 
     def request(self, body: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
         """Hand an operator's request over; returns HTTP status and JSON body as the peer gave them."""
-        status, answer = self._ask("POST", "/peer/v1/intent", json.dumps(body).encode())
+        status, answer = self._ask("POST", "/peer/v1/intent", json.dumps(body).encode(), ANSWER_DEADLINE)
         try:
             data = json.loads(answer)
         except (ValueError, RecursionError):
@@ -57,8 +59,8 @@ class PeerClient:
     def close(self) -> None:
         self._connection.close()
 
-    def _report(self, method: str, body: bytes | None) -> Report:
-        status, answer = self._ask(method, "/peer/v1/report", body)
+    def _report(self, method: str, body: bytes | None, within: float) -> Report:
+        status, answer = self._ask(method, "/peer/v1/report", body, within)
         if status != 200:
             raise PeerError(f"{self._where} answered {status}")
         try:
@@ -67,26 +69,29 @@ class PeerClient:
         except (wire.WireError, RecursionError, OverflowError) as error:
             raise PeerError(f"{self._where} sent a report that does not fit: {error}") from None
 
-    def _ask(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+    def _ask(self, method: str, path: str, body: bytes | None, within: float) -> tuple[int, bytes]:
         if self._connection.sock is not None:
             # The peer may have closed a kept connection since: its daemon restarted, or it was idle for long.
             with contextlib.suppress(_Closed):
-                return self._once(method, path, body)
-        return self._once(method, path, body)
+                return self._once(method, path, body, within)
+        return self._once(method, path, body, within)
 
-    def _check_name(self, certificate: Mapping[str, Any]) -> None:
+    def _check_name(self) -> None:
+        sock: Any = self._connection.sock
+        certificate = sock.getpeercert() or {}
         names = [str(name) for kind, name in certificate.get("subjectAltName", ()) if kind == "DNS"]
         if self._name and self._name not in names:
             self._connection.close()
             raise PeerError(f"{self._where}: its certificate is of {', '.join(names) or 'nobody'}, not {self._name}")
 
-    def _once(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
+    def _once(self, method: str, path: str, body: bytes | None, within: float) -> tuple[int, bytes]:
         try:
             if self._connection.sock is None:
+                self._connection.timeout = min(CONNECT_DEADLINE, within)
                 self._connection.connect()
-                sock: Any = self._connection.sock
-                sock.settimeout(ANSWER_DEADLINE)
-                self._check_name(sock.getpeercert() or {})
+                self._check_name()
+            sock: Any = self._connection.sock
+            sock.settimeout(within)
             headers = {"Content-Type": "application/json"} if body is not None else {}
             self._connection.request(method, path, body, headers)
             response = self._connection.getresponse()

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from sparkd.core.model import PeerView, Report
-from sparkd.peers.client import PeerError
+from sparkd.peers.client import ANSWER_DEADLINE, URGENT_DEADLINE, PeerError
 from sparkd.ports import DoorError, Wake
 
 
 class Client(Protocol):
-    def pull(self) -> Report: ...
+    def pull(self, within: float) -> Report: ...
 
-    def exchange(self, report: Report) -> Report: ...
+    def exchange(self, report: Report, within: float) -> Report: ...
 
     def request(self, body: Mapping[str, object]) -> tuple[int, Mapping[str, object]]: ...
 
@@ -38,6 +38,9 @@ class _Peer:
     poll_thread: ThreadPoolExecutor
     ask_thread: ThreadPoolExecutor
     news: asyncio.Event = field(default_factory=asyncio.Event)
+    urgent: bool = False
+    asking: bool = False
+    hurry: asyncio.Task[None] | None = None
     report: Report | None = None
     answered: float | None = None
     error: str = ""
@@ -74,9 +77,13 @@ class Poller:
             peer.news.set()
 
     def poke(self) -> None:
-        """Something has happened to the network: ask every peer now."""
+        """Something has happened to the network: ask every peer now, and do not wait for long."""
         for peer in self._peers.values():
+            peer.urgent = True
             peer.news.set()
+            if peer.asking and peer.hurry is None:
+                # Asked before there was news, with all the time there is.
+                peer.hurry = asyncio.get_running_loop().create_task(self._hurry(peer))
 
     def receive(self, report: Report) -> None:
         peer = self._peers.get(report.node)
@@ -117,18 +124,30 @@ class Poller:
             news = peer.news.is_set()
             peer.news.clear()
             own = self._own if news else None
-            try:
-                call = peer.poll.pull if own is None else functools.partial(peer.poll.exchange, own)
-                report = await asyncio.get_running_loop().run_in_executor(peer.poll_thread, call)
-            except PeerError as error:
-                self._fail(peer, str(error))
-            else:
-                self._accept(peer, report)
+            within = URGENT_DEADLINE if peer.urgent else ANSWER_DEADLINE
+            peer.urgent = False
+            ask = peer.poll.pull if own is None else functools.partial(peer.poll.exchange, own)
+            peer.asking = True
+            await self._ask(peer, peer.poll_thread, functools.partial(ask, within=within))
+            peer.asking = False
             try:
                 async with asyncio.timeout(self._tick):
                     await peer.news.wait()
             except TimeoutError:
                 pass
+
+    async def _hurry(self, peer: _Peer) -> None:
+        """Over the other connection, while the first waits."""
+        await self._ask(peer, peer.ask_thread, functools.partial(peer.ask.pull, within=URGENT_DEADLINE))
+        peer.hurry = None
+
+    async def _ask(self, peer: _Peer, thread: ThreadPoolExecutor, call: Callable[[], Report]) -> None:
+        try:
+            report = await asyncio.get_running_loop().run_in_executor(thread, call)
+        except PeerError as error:
+            self._fail(peer, str(error))
+        else:
+            self._accept(peer, report)
 
     def _fail(self, peer: _Peer, sentence: str) -> None:
         if peer.error != sentence:

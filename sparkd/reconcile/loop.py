@@ -11,7 +11,7 @@ from typing import Any
 from ring_mesh import Cluster, plan_as_json
 from sparkd import wire
 from sparkd.core import intent as intents
-from sparkd.core.actions import StopRank
+from sparkd.core.actions import Adopt, ApplyFabric, Remember, StartRank, StopRank
 from sparkd.core.cabling import plan_of
 from sparkd.core.decide import Decision, decide
 from sparkd.core.hardware import HardwareFacts
@@ -133,9 +133,12 @@ class Loop:
             snapshot = self._snapshot()
             decision = decide(snapshot)
             self.events.at(decision.intent, decision.phase)
+            self._warn_peers(snapshot, decision)
             acted = await self._execute(decision)
-            self._publish(snapshot, decision)
             left -= 1
+            # Each report costs every host a request. What a step of a start has changed is seen in a moment.
+            hurried = acted and left > 0 and not _moves_peers(snapshot, decision)
+            self._publish(snapshot, decision, tell_peers=not hurried)
             if not acted or left == 0:
                 return decision
 
@@ -195,14 +198,24 @@ class Loop:
             reach=self._reached(),
         )
 
-    def _publish(self, snapshot: Snapshot, decision: Decision) -> None:
+    def _warn_peers(self, snapshot: Snapshot, decision: Decision) -> None:
+        """A rank's end is told before it is saved: the others have to stop, and whoever looks again sees it again."""
+        told, seen = self.state.attempt, decision.attempt
+        if seen is not None and seen.over and (told is None or not told.over or told.epoch != seen.epoch):
+            self._tell_peers(snapshot, replace(decision, intent=self.state.intent))
+
+    def _publish(self, snapshot: Snapshot, decision: Decision, *, tell_peers: bool = True) -> None:
         """Tell what holds now: what is saved, not what was decided, in case an action failed."""
         held = self._told(replace(decision, intent=self.state.intent, attempt=self.state.attempt))
         self._last = snapshot, held
         self.events.findings(held.findings)
         self.events.summary(held)
         self._notifier.status(held.summary)
-        fresh = status.report(snapshot, held, self.site.identity, self._sequence + 1)
+        if tell_peers or self._published is None:
+            self._tell_peers(snapshot, held)
+
+    def _tell_peers(self, snapshot: Snapshot, decision: Decision) -> None:
+        fresh = status.report(snapshot, decision, self.site.identity, self._sequence + 1)
         if self._published is None or _news(fresh) != _news(self._published):
             self._sequence += 1
             self._published = fresh
@@ -253,7 +266,7 @@ class Loop:
                     # A full disk must not keep a ring running. It holds in the peers' memories too, on their disks.
                     self.state.intent = answer.intent
                 self._publish(snapshot, decide(replace(snapshot, intent=answer.intent)))
-        self.wake("units")
+        self._news.set()
         epoch = answer.intent.epoch
         summary = self._now()[1].summary if answer.new else f"already so since epoch {epoch}: {self._now()[1].summary}"
         return wire.Operation(f"/v1/operations/{epoch}", epoch, answer.intent.want, summary)
@@ -265,8 +278,10 @@ class Loop:
     async def examine(self) -> Report:
         """This host's report after a fresh look at it."""
         await self._examine()
-        await self.cycle()
-        return self.report()
+        if self._news.is_set():
+            await self.cycle()
+        async with self._turn:  # or a cycle with the news is under way
+            return self.report()
 
     async def _examine_all(self) -> None:
         """Have every host that answers look at itself, side by side; what one does not tell in time is as it last told.
@@ -360,6 +375,12 @@ class Loop:
 
 async def _nothing() -> None:
     """Of a loop beside which nobody examines the host."""
+
+
+def _moves_peers(snapshot: Snapshot, decision: Decision) -> bool:
+    """Whether peers have something to do because of these actions: stop, or adopt what the conductor has issued."""
+    steps = (Remember, ApplyFabric, StartRank) if snapshot.conductor else (Remember, ApplyFabric, StartRank, Adopt)
+    return not all(isinstance(action, steps) for action in decision.actions)
 
 
 def _news(report: Report) -> Report:

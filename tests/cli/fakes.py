@@ -142,6 +142,7 @@ class FakeRing:
                     "mac": "",
                     "carrier_changes": 2,
                     "settings": {},
+                    "link_local": True,
                 }
                 for device, carrier, mtu in links
             ]

@@ -35,9 +35,10 @@ class Remote:
         self.report = replace(self.report, instance=self.report.instance + "+", sequence=1)
         return self.report
 
-    def answer(self) -> Report:
+    def answer(self, within: float) -> Report:
         answer = self.report
-        self.may_answer.wait()
+        if not self.may_answer.wait(within):
+            raise PeerError("no answer in time")
         if self.down:
             raise PeerError(self.down)
         return answer
@@ -51,14 +52,14 @@ class RemoteClient:
         self._busy = threading.Lock()
         self._closed = False
 
-    def pull(self) -> Report:
+    def pull(self, within: float) -> Report:
         with self._used():
             self._remote.pulled += 1
-            return self._remote.answer()
+            return self._remote.answer(within)
 
-    def exchange(self, report: Report) -> Report:
+    def exchange(self, report: Report, within: float) -> Report:
         with self._used():
-            answer = self._remote.answer()
+            answer = self._remote.answer(within)
             self._remote.heard.append(report)
             return answer
 

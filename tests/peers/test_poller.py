@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
 from sparkd.core.model import PeerView
+from sparkd.peers.client import ANSWER_DEADLINE, URGENT_DEADLINE
 from sparkd.peers.poller import Poller
 from sparkd.ports import DoorError
 from tests.core.builders import report
@@ -301,3 +303,33 @@ async def test_its_end_waits_for_nobody() -> None:
     assert any(thread.name.startswith("poll-spark2") for thread in threading.enumerate())
     bench.two.may_answer.set()  # as its deadline does; the threads are gone then, which in_loop looks after
     await until(lambda: bench.two.closed == 2)
+
+
+@in_loop
+async def test_a_question_because_of_the_network_waits_less_long() -> None:
+    async with polling() as bench:
+        await bench.known()
+        bench.two.may_answer.clear()
+        began = time.monotonic()
+
+        bench.poller.poke()
+
+        await until(lambda: bench.view.error == "no answer in time")
+        assert time.monotonic() - began < (URGENT_DEADLINE + ANSWER_DEADLINE) / 2
+
+
+@in_loop
+async def test_a_question_that_the_network_has_overtaken_is_not_waited_for() -> None:
+    """1. A peer is told something, and does not answer. 2. Its cables go dark. 3. It is known to be silent in time."""
+    async with polling() as bench:
+        await bench.known()
+        bench.two.may_answer.clear()
+        bench.poller.publish(MINE)
+        await asyncio.sleep(0.1)
+        began = time.monotonic()
+
+        bench.poller.poke()
+        bench.poller.poke()
+
+        await until(lambda: bench.view.error == "no answer in time")
+        assert time.monotonic() - began < (URGENT_DEADLINE + ANSWER_DEADLINE) / 2
