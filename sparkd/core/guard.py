@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ring_mesh import Plan
-from sparkd.core import links
+from sparkd.core import leaks, links
 from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import Attempt, NetworkFacts, RoceFact, Unknown
 
@@ -46,6 +46,8 @@ def _incidents(
     for route in plan.routes_of(node):
         if not links.has_route(seen, route):
             yield f"route-lost: the route to {route.destination} via {route.gateway} on {route.device} is gone{by}"
+    for address, actual, _ in leaks.leaks(plan, node, seen):
+        yield f"route-leaks: what is for {address} now goes {actual}{by}"
     # Another address makes another GID, and may move those that are in use.
     for claim in links.foreign(plan, node, seen):
         if f"{claim.device} {claim.address}" not in foreign:
