@@ -71,9 +71,15 @@ def gid_incident(roce: Sequence[RoceFact], began: Attempt) -> str:
 
 
 def function_lost(seen: HardwareFacts | None, began: Attempt) -> str:
-    """A PCI function that was there at the start and is not now, as "id: sentence"; its network device may linger."""
+    """A PCI function that was there at the start and is not now, or has had a fatal error, as "id: sentence".
+
+    Its network device may linger. With a fatal error nothing could have started, so it is new.
+    """
     if seen is None or seen.pci is None:
         return ""
+    broken = next((function for function in seen.pci.functions if function.fatal), None)
+    if broken is not None:
+        return f"pcie-fatal: {broken.address} has reported {broken.fatal} fatal PCIe errors"
     gone = began.pci.keys() - {function.address for function in seen.pci.functions}
     return f"cx7-functions-missing: {', '.join(sorted(gone))} no longer on the PCI bus" if gone else ""
 
