@@ -196,7 +196,7 @@ class HardwareDoor(Protocol):
     ) -> HardwareFacts: ...
 
     async def supervisors(self, known: HardwareFacts) -> HardwareFacts:
-        """`known`, with a fresh look at who holds the ring's ports or runs an engine."""
+        """`known`, with a fresh look at who holds the ring's ports."""
 
 
 class Clock(Protocol):

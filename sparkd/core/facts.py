@@ -87,12 +87,16 @@ class RouteFact:
 
 @dataclass(frozen=True)
 class NetworkFacts:
-    """`writer`: the other process that has just changed an address or a route, e.g. "NetworkManager (pid 812)"."""
+    """`writer`: the other process that has just changed an address or a route, e.g. "NetworkManager (pid 812)".
+
+    `ways`: how the kernel would send to the single addresses that sparkd's routes and subnets are there for.
+    """
 
     links: tuple[LinkFact, ...] = ()
     addresses: tuple[AddressFact, ...] = ()
     routes: tuple[RouteFact, ...] = ()
     writer: str = ""
+    ways: tuple[RouteFact, ...] = ()
 
     def link(self, device: str) -> LinkFact | None:
         return next((link for link in self.links if link.device == device), None)

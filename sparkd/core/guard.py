@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ring_mesh import Plan
-from sparkd.core import links
+from sparkd.core import leaks, links
 from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import Attempt, NetworkFacts, RoceFact, Unknown
 
@@ -46,6 +46,8 @@ def _incidents(
     for route in plan.routes_of(node):
         if not links.has_route(seen, route):
             yield f"route-lost: the route to {route.destination} via {route.gateway} on {route.device} is gone{by}"
+    for address, actual, _ in leaks.leaks(plan, node, seen):
+        yield f"route-leaks: what is for {address} now goes {actual}{by}"
     # Another address makes another GID, and may move those that are in use.
     for claim in links.foreign(plan, node, seen):
         if f"{claim.device} {claim.address}" not in foreign:
@@ -69,9 +71,15 @@ def gid_incident(roce: Sequence[RoceFact], began: Attempt) -> str:
 
 
 def function_lost(seen: HardwareFacts | None, began: Attempt) -> str:
-    """A PCI function that was there at the start and is not now, as "id: sentence"; its network device may linger."""
+    """A PCI function that was there at the start and is not now, or has had a fatal error, as "id: sentence".
+
+    Its network device may linger. With a fatal error nothing could have started, so it is new.
+    """
     if seen is None or seen.pci is None:
         return ""
+    broken = next((function for function in seen.pci.functions if function.fatal), None)
+    if broken is not None:
+        return f"pcie-fatal: {broken.address} has reported {broken.fatal} fatal PCIe errors"
     gone = began.pci.keys() - {function.address for function in seen.pci.functions}
     return f"cx7-functions-missing: {', '.join(sorted(gone))} no longer on the PCI bus" if gone else ""
 

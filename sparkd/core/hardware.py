@@ -31,7 +31,10 @@ class KernelFacts:
 
 @dataclass(frozen=True)
 class PciFunction:
-    """One ConnectX-7 function, e.g. 0002:01:00.1. Speed in GT/s and width in lanes; None when it does not tell."""
+    """One ConnectX-7 function, e.g. 0002:01:00.1. Speed in GT/s and width in lanes; None when it does not tell.
+
+    `fatal`: fatal errors that it has reported since the boot (AER); None on a kernel that does not count them.
+    """
 
     address: str
     driver: str = ""
@@ -40,6 +43,7 @@ class PciFunction:
     speed: float | None = None
     width: int | None = None
     firmware: str = ""
+    fatal: int | None = None
 
 
 @dataclass(frozen=True)

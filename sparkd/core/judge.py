@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ring_mesh import AdoptError
-from sparkd.core import boots, cabling, checks, doctor, links, settle
+from sparkd.core import boots, cabling, checks, doctor, leaks, links, settle
 from sparkd.core import findings as catalogue
 from sparkd.core.model import Finding, Unknown
 
@@ -27,6 +27,7 @@ def own(s: Snapshot) -> tuple[Finding, ...]:
     if not isinstance(s.network, Unknown):
         owners = s.hardware.owners if s.hardware is not None else None
         found += links.judge(s.plan, s.node, s.network, adopt=s.policy.adopt, owners=owners)
+        found += leaks.judge(s.plan, s.node, s.network)
         if not isinstance(s.hello, Unknown):
             found += cabling.judge(s.cluster, s.node, s.network, s.hello, s.heard)
     found += [finding for finding in unfit_addresses(s) if finding.node == s.node]

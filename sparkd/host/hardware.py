@@ -55,8 +55,8 @@ class Hardware:
         return await _asked(HardwareFacts(), sources)
 
     async def supervisors(self, known: HardwareFacts) -> HardwareFacts:
-        """`known`, with a fresh look at who holds the ring's ports or runs an engine. Never raises DoorError."""
-        return await _asked(known, {"supervisors": self._supervisors.observe()})
+        """`known`, with a fresh look at who holds the ring's ports. Never raises DoorError."""
+        return await _asked(known, {"supervisors": self._supervisors.glance(known.supervisors)})
 
     def close(self) -> None:
         for door in (

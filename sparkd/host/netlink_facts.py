@@ -17,25 +17,25 @@ _IFF_UP = 0x1
 _UNICAST = 1  # rtm_type
 
 
-def link(message: Any) -> tuple[int, LinkFact, bool]:
-    """Its index, the link, and whether it is operational."""
-    fact = LinkFact(
+def link(message: Any) -> tuple[int, LinkFact]:
+    return message["index"], LinkFact(
         device=str(message.get_attr("IFLA_IFNAME")),
         up=bool(message["flags"] & _IFF_UP),
         carrier=bool(message.get_attr("IFLA_CARRIER")),
         mtu=message.get_attr("IFLA_MTU") or 0,
         mac=message.get_attr("IFLA_ADDRESS") or "",
         carrier_changes=message.get_attr("IFLA_CARRIER_CHANGES") or 0,
+        # To be looked up by with_settings, of a port on which it is to be expected.
+        link_local=message.get_attr("IFLA_OPERSTATE") != "UP",
     )
-    return message["index"], fact, message.get_attr("IFLA_OPERSTATE") == "UP"
 
 
-def completed(link: LinkFact, operational: bool, addressed: frozenset[str]) -> LinkFact:
-    """A fabric port with what /proc says of it. `addressed`: the devices that have a link-local address."""
+def with_settings(link: LinkFact, addressed: frozenset[str]) -> LinkFact:
+    """With what is no message's. `addressed`: the devices that have an fe80:: address."""
     if link.device not in FABRIC_DEVICES:
-        return link
-    mute = operational and link.device not in addressed and sysctl.speaks_ipv6(link.device)
-    return replace(link, settings=sysctl.read(link.device), link_local=not mute)
+        return replace(link, link_local=True)
+    there = link.link_local or link.device in addressed or not sysctl.speaks_ipv6(link.device)
+    return replace(link, settings=sysctl.read(link.device), link_local=there)
 
 
 def address(message: Any) -> tuple[int, AddressFact]:

@@ -83,7 +83,9 @@ class PeerClient:
                 return self._once(method, path, body, within)
         return self._once(method, path, body, within)
 
-    def _check_name(self, certificate: Mapping[str, Any]) -> None:
+    def _check_name(self) -> None:
+        sock: Any = self._connection.sock
+        certificate = sock.getpeercert() or {}
         names = [str(name) for kind, name in certificate.get("subjectAltName", ()) if kind == "DNS"]
         if self._name and self._name not in names:
             self._connection.close()
@@ -94,8 +96,7 @@ class PeerClient:
             if self._connection.sock is None:
                 self._connection.timeout = min(CONNECT_DEADLINE, within)
                 self._connection.connect()
-                new: Any = self._connection.sock
-                self._check_name(new.getpeercert() or {})
+                self._check_name()
             sock: Any = self._connection.sock
             sock.settimeout(within)
             headers = {"Content-Type": "application/json"} if body is not None else {}

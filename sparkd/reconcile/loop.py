@@ -99,8 +99,10 @@ class Loop(Cycle):
     async def examine(self) -> Report:
         """This host's report after a fresh look at it."""
         await self._examine()
-        await self.cycle()
-        return self.report()
+        if self._news.is_set():
+            await self.cycle()
+        async with self._turn:  # or a cycle with the news is under way
+            return self.report()
 
     async def _examine_all(self) -> None:
         """Have every host that answers look at itself, side by side; what one does not tell in time is as it last told.

@@ -149,3 +149,31 @@ def test_cx7_functions_missing_by_pci_function_under_a_group_is_an_incident(tmp_
     assert record.attempt.incident == "cx7-functions-missing: 0002:01:00.1 no longer on the PCI bus"
     silent = replace(s.hardware or HardwareFacts(), pci=None, unknown={"pci": "did not answer within 2 s"})
     assert not any(isinstance(action, Record) for action in decide(replace(s, hardware=silent)).actions)
+
+
+def test_pcie_fatal_refuses_until_the_node_has_rebooted(tmp_path: Path) -> None:
+    """Field report pcie-fatal, before a start. The kernel counts from the boot on."""
+    spark = Spark(tmp_path)
+    assert _result(spark.seen(), "pcie-fatal").verdict == "pass"
+    spark.fatal_errors("0002:01:00.1", 2)
+    (finding,) = _result(spark.seen(), "pcie-fatal").findings
+    assert (finding.severity, finding.subject) == ("refuse", "enP2p1s0f1np1 (0002:01:00.1)")
+    assert finding.observed == "2 fatal PCIe errors since the boot"
+    assert finding.fix.startswith("reboot the node")
+
+
+def test_a_kernel_that_counts_no_errors_is_no_fault(tmp_path: Path) -> None:
+    spark = Spark(tmp_path)
+    for address in FUNCTIONS:
+        spark.remove(f"sys/bus/pci/devices/{address}/aer_dev_fatal")
+    assert _result(spark.seen(), "pcie-fatal").verdict == "not-applicable"
+
+
+def test_pcie_fatal_under_a_group_is_an_incident(tmp_path: Path) -> None:
+    """Field report pcie-fatal, while serving."""
+    spark = Spark(tmp_path)
+    own = attempt("spark1", formed=True, ready=True, pci=at_start(spark))
+    spark.fatal_errors("0000:01:00.0", 1)
+    record = decide(replace(serving("spark1"), attempt=own, hardware=spark.facts())).actions[0]
+    assert isinstance(record, Record)
+    assert record.attempt.incident == "pcie-fatal: 0000:01:00.0 has reported 1 fatal PCIe errors"

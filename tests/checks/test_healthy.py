@@ -101,7 +101,7 @@ def test_without_facts_nothing_is_fine() -> None:
         ("owners", {"dhcp-on-fabric", "profile-on-fabric"}),
         ("rank", {"memlock-low", "nccl-conf-residue"}),
         ("supervisors", {"second-supervisor"}),
-        ("pci", {"cx7-functions-missing", "pcie-narrow", "pcie-changed"}),
+        ("pci", {"cx7-functions-missing", "pcie-narrow", "pcie-changed", "pcie-fatal"}),
         ("rails", {"rail-idle"}),
     ],
 )

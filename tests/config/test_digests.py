@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from sparkd.daemon import digests
+from sparkd.digests import digests
 from tests.config.etc import Etc
 
 

@@ -116,6 +116,23 @@ def test_with_the_raw_hello_a_port_may_keep_ipv6_off(down: Ring) -> None:
             down.lab.exec(node, "systemctl", "restart", "sparkd")
 
 
+def test_route_leaks_by_a_rule_before_the_main_table_is_an_incident_and_refused(ring: Ring) -> None:
+    """Field report route-leaks. No route changes, so that the kernel tells nobody."""
+    ring.fresh()
+    far = ring.lab.exec("spark2", "sh", "-c", "ip route show proto 173 | head -n 1 | cut -d' ' -f1").stdout.strip()
+    rule = ("to", far, "lookup", "77")
+    ring.lab.exec("spark2", "ip", "route", "add", "default", "dev", "enP7s7", "table", "77")
+    ring.lab.exec("spark2", "ip", "rule", "add", *rule)
+    try:
+        expected = f"incident on spark2: route-leaks: what is for {far} now goes by enP7s7 from 192.168.77.2"
+        ring.until("spark1", lambda seen: any(wait.startswith(expected) for wait in seen["waits"]), 20)
+        ring.until("spark1", lambda seen: any(f["id"] == "route-leaks" for f in seen["findings"]), 20)
+    finally:
+        ring.lab.exec("spark2", "ip", "rule", "delete", *rule)
+        ring.lab.exec("spark2", "ip", "route", "flush", "table", "77")
+    ring.phase("ready")
+
+
 def _blocked(seen: dict[str, object]) -> set[str]:
     """The nodes that say so."""
     findings = seen["findings"]

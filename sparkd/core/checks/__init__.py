@@ -58,6 +58,7 @@ CHECKS = (
     Check("nccl-conf-residue", "no nccl.conf sets what freezes NCCL", "warn", rank.check_nccl_conf),
     Check("second-supervisor", "nobody else runs an engine or holds the ring's ports", "refuse", supervisors.check),
     Check("firewall-blocks", "every TCP port of every peer can be reached", "refuse", firewall.check),
+    Check("pcie-fatal", "no ConnectX-7 function has reported a fatal error", "refuse", pci.check_fatal),
     Check("pcie-changed", "link and firmware of the functions are those of the start", "warn", pci.check_changed),
     Check("rail-idle", "every rail of a serving ring carries traffic", "warn", traffic.check),
 )

@@ -93,6 +93,29 @@ def _which(functions: Sequence[PciFunction], idle: Sequence[PciFunction]) -> str
     return f": {'; '.join(told)}" if told else ""
 
 
+def pcie_fatal(node: str, function: PciFunction) -> Finding:
+    return Finding(
+        "pcie-fatal",
+        node,
+        "refuse",
+        name(function),
+        f"{function.fatal} fatal PCIe errors since the boot",
+        "none: after one of them the device cannot be trusted until its host has rebooted",
+        "reboot the node (journalctl -k | grep -i aer tells the errors); if they come back, take the power off for a "
+        "minute, then have the machine looked at",
+    )
+
+
+def check_fatal(seen: Seen) -> Outcome:
+    pci = seen.hardware.pci
+    if pci is None:
+        return unknown(seen.hardware.why("pci"))
+    counted = [function for function in pci.functions if function.fatal is not None]
+    if not counted:
+        return not_applicable("no ConnectX-7 function whose errors the kernel counts")
+    return judged([pcie_fatal(seen.node, f) for f in counted if f.fatal], f"no fatal error on {len(counted)} functions")
+
+
 def check_changed(seen: Seen) -> Outcome:
     """Link and firmware of each function against those with which the rank was started. One that is gone is an
     incident (sparkd.core.guard); what does not tell now is no change."""
