@@ -37,6 +37,8 @@ class RailCounters:
 
     async def observe(self, serving: int) -> tuple[RailFact, ...]:
         """The rails over the last whole window in which epoch `serving` served; 0 when none does: ()."""
+        if not serving and not self._serving:
+            return ()  # without a thread, of which each costs memory
         return await self._worker.call(lambda: self._read(serving))
 
     def close(self) -> None:
