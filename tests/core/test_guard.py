@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from sparkd.core import recovery
 from sparkd.core.actions import Adopt, ApplyFabric, Record, StopRank
 from sparkd.core.decide import decide
 from sparkd.core.model import AddressFact, Attempt, NetworkFacts, PeerView, RankUnit
@@ -178,3 +179,13 @@ def test_the_counters_at_the_start_are_kept_with_the_attempt() -> None:
     s = snapshot("spark2", network=replace(whole("spark2")))
     started: Attempt = next(a.attempt for a in decide(s).actions if isinstance(a, StartRank))
     assert started.flaps["enp1s0f0np0"] == 2
+
+
+def test_what_befalls_the_fabric_of_a_rank_that_is_being_stopped_is_no_incident() -> None:
+    """Its epoch is over already, for the reason for which it is stopped."""
+    s = guarded(FAULTS["address-lost"])
+    followed = recovery.follow(s)
+    assert followed is not None and followed.incident.startswith("address-lost: ")
+    stopping = RankUnit(7, "deactivating", "stop-sigterm", "stop", main_pid=107)
+    s = replace(guarded(FAULTS["address-lost"], stopped="stopped by sparkd: stop asked for"), units=(stopping,))
+    assert recovery.follow(s) is None
