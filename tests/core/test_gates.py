@@ -95,3 +95,8 @@ def test_how_the_ports_were_is_on_disk_before_they_are_first_changed() -> None:
     assert [type(action) for action in first.actions] == [Remember, ApplyFabric]
     assert isinstance(first.actions[0], Remember)
     assert {port.device for port in first.actions[0].memory.before} == set(FABRIC_DEVICES)
+
+
+def test_released_ports_are_left_alone_also_while_the_ring_is_wanted_up() -> None:
+    memory = FabricMemory("boot-spark2", (), released=True)
+    assert decide(snapshot("spark2", network=bare_network("spark2"), memory=memory)).actions == ()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sparkd.core import recovery
 from sparkd.core.actions import Adopt, ApplyFabric, Record, StopRank
 from sparkd.core.decide import decide
 from sparkd.core.model import AddressFact, Attempt, NetworkFacts, PeerView, RankUnit, RoceFact, Unknown
@@ -223,3 +224,13 @@ def test_gids_move_freely_before_the_group_has_formed() -> None:
         units=(running(text="rendezvous 1/3", active="activating"),),
     )
     assert decide(s).actions == ()
+
+
+def test_what_befalls_the_fabric_of_a_rank_that_is_being_stopped_is_no_incident() -> None:
+    """Its epoch is over already, for the reason for which it is stopped."""
+    s = guarded(FAULTS["address-lost"])
+    followed = recovery.follow(s)
+    assert followed is not None and followed.incident.startswith("address-lost: ")
+    stopping = RankUnit(7, "deactivating", "stop-sigterm", "stop", main_pid=107)
+    s = replace(guarded(FAULTS["address-lost"], stopped="stopped by sparkd: stop asked for"), units=(stopping,))
+    assert recovery.follow(s) is None

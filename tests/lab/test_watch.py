@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.lab.watch import Life, lives, overlap
+from tests.lab.control import Lab
+from tests.lab.watch import PATIENCE, Life, Violation, Watch, lives, overlap
 
 UNIT = "sparkd-rank@{}.service"
 
@@ -47,3 +50,42 @@ def test_two_epochs_at_once_are_found_wherever_they_are(second: Life, found: boo
     first = Life("spark1", 7, 1.0, 3.0)
     short = Life("spark3", 7, 1.2, 1.3)
     assert (overlap([second, short, first]) is not None) == found
+
+
+def ring(epoch: int, want: str = "down", phase: str = "down") -> dict[str, object]:
+    return {"epoch": epoch, "want": want, "phase": phase, "summary": f"{phase}: x"}
+
+
+ALIVE = "sparkd-rank@7.service loaded active running Rank"
+
+
+def test_a_rank_of_a_ring_that_is_down_has_its_time_to_end_and_no_more(tmp_path: Path) -> None:
+    watch = Watch(Lab(tmp_path / "lab"))
+    watch.judge("spark2", ALIVE, ring(8), None, 100)
+    watch.judge("spark2", ALIVE, ring(9, "up", "starting"), None, 100 + PATIENCE)
+    watch.judge("spark2", ALIVE, ring(10), None, 101 + PATIENCE)
+    watch.judge("spark2", ALIVE, ring(10), None, 101 + 2 * PATIENCE)
+    watch.check_samples()
+    watch.judge("spark2", "", ring(10), None, 102 + 2 * PATIENCE)
+    watch.check_samples()
+    watch.judge("spark2", ALIVE, ring(10), None, 103 + 2 * PATIENCE)
+    with pytest.raises(Violation, match="spark2: epochs 7 are alive 17 s after down: x"):
+        watch.check_samples()
+
+
+@pytest.mark.parametrize("cleared", [True, False])
+def test_a_held_ring_that_starts_uncleared_is_found_at_any_node(tmp_path: Path, cleared: bool) -> None:
+    watch = Watch(Lab(tmp_path / "lab"))
+    watch.judge("spark1", "", ring(8, "down", "held"), None, 1)
+    assert watch.held == 8
+    watch.judge("spark3", "", ring(7, "up", "ready"), watch.held, 2)
+    watch.check_samples()
+    before = watch.held
+    if cleared:
+        watch.cleared()
+    watch.judge("spark3", "", ring(9, "up", "gated"), before, 3)
+    if cleared:
+        watch.check_samples()
+        return
+    with pytest.raises(Violation, match="spark3: epoch 9 is wanted up, and nobody cleared the held 8"):
+        watch.check_samples()

@@ -79,7 +79,7 @@ class Watch:
         self._found: list[str] = []
         self._down_since: dict[str, float] = {}
         self._gone: dict[str, list[float]] = {node: [] for node in NODES}
-        self._held: int | None = None
+        self.held: int | None = None
         self._since = time.time()
 
     def __enter__(self) -> Watch:
@@ -98,12 +98,12 @@ class Watch:
 
     def cleared(self) -> None:
         """An operator is about to clear the ring."""
-        self._held = None
+        self.held = None
 
     def lost(self, node: str) -> None:
         """A disk is about to be lost: if it is the conductor's, nobody else may have heard that the ring is held."""
         if node == NODES[0]:
-            self._held = None
+            self.held = None
 
     # What is looked at.
 
@@ -142,7 +142,7 @@ class Watch:
                     self._sample(node)
 
     def _sample(self, node: str) -> None:
-        before = self._held
+        before = self.held
         try:
             units, _, body = self._lab.exec(node, "sh", "-c", _LOOK, timeout=10).stdout.partition("\n\n")
             ring: dict[str, Any] = json.loads(body)
@@ -151,14 +151,14 @@ class Watch:
             return
         if "want" not in ring:
             return
-        self._judge(node, units, ring, before)
+        self.judge(node, units, ring, before, time.monotonic())
 
-    def _judge(self, node: str, units: str, ring: dict[str, Any], held: int | None) -> None:
-        now = time.monotonic()
+    def judge(self, node: str, units: str, ring: dict[str, Any], held: int | None, now: float) -> None:
+        """One look at a node: its loaded units and its API's word, and which held epoch was known before the look."""
         if ring["want"] == "up" or ring["epoch"] == 0:
             self._down_since.pop(node, None)
             # `held` is from before the look: what was cleared meanwhile is no violation.
-            if held is not None and held == self._held and ring["epoch"] > held:
+            if held is not None and held == self.held and ring["epoch"] > held:
                 self._found.append(f"{node}: epoch {ring['epoch']} is wanted up, and nobody cleared the held {held}")
             return
         since = self._down_since.setdefault(node, now)
@@ -167,5 +167,5 @@ class Watch:
             self._found.append(
                 f"{node}: epochs {', '.join(alive)} are alive {now - since:.0f} s after {ring['summary']}"
             )
-        if ring["phase"] == "held" and held is None and self._held is None and node == NODES[0]:
-            self._held = int(ring["epoch"])
+        if ring["phase"] == "held" and held is None and self.held is None and node == NODES[0]:
+            self.held = int(ring["epoch"])

@@ -34,6 +34,7 @@ SUITE = (
 )
 SECONDS = 300.0
 """What a mutation may take; the whole suite takes a fraction of it on a quiet machine."""
+_running: set[subprocess.Popen[str]] = set()
 _COPIED = ("sparkd", "ring_mesh", "runtime", "adapter", "tests", "pyproject.toml")
 
 
@@ -56,10 +57,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("words", nargs="*", help="only mutations with one of these in their rule or file")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args(argv)
-    signal.signal(signal.SIGTERM, _interrupt)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _interrupt)
     chosen = [m for m in mutations() if not options.words or any(w in f"{m.rule} {m.file}" for w in options.words)]
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutate-") as directory:
+        # Of tests that fail anyway nothing can be learned.
+        verdict, test = run(_copy(Path(directory) / "whole"), SUITE, SECONDS)
+        if verdict != "survived":
+            print(f"the tests do not pass on the whole tree: {verdict}: {test}")
+            return 1
+        print(f"{time.monotonic() - began:5.1f} s  the tests pass on the whole tree", flush=True)
         outcomes = _all(chosen, Path(directory), options.jobs)
     bad = [outcome for outcome in outcomes if not outcome.good]
     print(f"{len(outcomes)} mutations, {len(bad)} not caught, {time.monotonic() - began:.0f} s")
@@ -69,6 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    for child in tuple(_running):
+        child.kill()
     raise KeyboardInterrupt
 
 
@@ -108,7 +118,7 @@ def try_out(tree: Path, mutation: Mutation, suite: Sequence[str] = SUITE, second
     file.write_text(apply(mutation, whole), encoding="utf-8")
     began = time.monotonic()
     try:
-        verdict, test = _verdict(tree, suite, seconds)
+        verdict, test = run(tree, suite, seconds)
     finally:
         file.write_text(whole, encoding="utf-8")
     if mutation.equivalent and verdict == "survived":
@@ -118,37 +128,30 @@ def try_out(tree: Path, mutation: Mutation, suite: Sequence[str] = SUITE, second
     return Outcome(mutation, verdict, test, time.monotonic() - began)
 
 
-def _verdict(tree: Path, suite: Sequence[str], seconds: float) -> tuple[str, str]:
-    # Whoever ends this tool ends what it is at, too.
-    command = [
-        "setpriv",
-        "--pdeathsig",
-        "KILL",
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "--no-header",
-        "--tb=no",
-        "--hypothesis-profile=mutate",
-    ]
+def run(tree: Path, suite: Sequence[str], seconds: float) -> tuple[str, str]:
+    """The verdict of the suite on a tree, and the test that it is from."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider"]
     # Python trusts a compiled file whose source has the same second and size, as a mutation may have.
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "COLUMNS": "200"}
-    try:
-        done = subprocess.run(
-            [*command, "-p", "no:cacheprovider", *suite],
-            cwd=tree, env=environment, capture_output=True, text=True, timeout=seconds, check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return "undecided", f"the tests had not ended after {seconds:g} s"
-    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-    if done.returncode == 0:
+    with subprocess.Popen(
+        [*command, "--hypothesis-profile=mutate", *suite],
+        cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    ) as child:  # fmt: skip
+        _running.add(child)
+        try:
+            out, _ = child.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return "undecided", f"the tests had not ended after {seconds:g} s"
+        finally:
+            _running.discard(child)
+            child.kill()
+    failed = re.search(r"^(?:FAILED|ERROR) (\S+)", out, re.MULTILINE)
+    if child.returncode == 0:
         return "survived", "all tests pass"
-    if done.returncode == 1 and failed is not None:
+    if child.returncode == 1 and failed is not None:
         return "caught", failed[1]
     # Whatever does not even import says nothing of the tests.
-    return "undecided", f"pytest left with {done.returncode}: {(done.stdout + done.stderr)[-300:].strip()}"
+    return "undecided", f"pytest left with {child.returncode}: {out[-300:].strip()}"
 
 
 if __name__ == "__main__":
