@@ -25,8 +25,8 @@ from types import FrameType
 from tests.architecture.repository import ROOT, files
 from tests.mutate.mutations import Mutation, apply, mutations
 
-# In the order of how soon they notice something. In runs of their own: of a file and the directory that it is in, pytest
-# takes the directory.
+# In the order of how soon they notice something, and in runs of their own: of a file and the directory that it is in,
+# pytest takes the directory.
 _FIRST = ("gates", "decide", "recovery", "intent", "guard", "peer_lost")
 SUITES = (
     tuple(f"tests/core/test_{name}.py" for name in _FIRST),
