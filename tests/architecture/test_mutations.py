@@ -50,6 +50,6 @@ def test_the_tool_tells_what_was_noticed(tmp_path: Path, new: str, equivalent: s
         "import thing\n\n\ndef test_two():\n    assert thing.TWO == 2\n", encoding="utf-8"
     )
     mutation = Mutation("two is two", "thing.py", "1 + 1", new, equivalent=equivalent)
-    outcome = try_out(tmp_path, mutation, ("test_thing.py",))
+    outcome = try_out(tmp_path, mutation, [("test_thing.py",)])
     assert (outcome.verdict, outcome.good) == (verdict, good), outcome.test
     assert (tmp_path / "thing.py").read_text(encoding="utf-8") == "TWO = 1 + 1\n"
