@@ -9,9 +9,9 @@ from tests.lab.ring import RingOn
 from tests.vm.control import Fleet
 
 REQUEST_SECONDS = 60
-READY_SECONDS = 300
+READY_SECONDS = 600
 """From a start to ready on emulated processors; a Spark takes seconds."""
-EXAMINED_SECONDS = 180
+EXAMINED_SECONDS = 300
 """The daemon looks at the host's hardware once a minute."""
 
 

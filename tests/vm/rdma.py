@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -38,10 +39,21 @@ class Rdma:
 
     def index_of(self, end: End, address: str) -> int:
         """Where the device of an end has the RoCE v2 GID of an IPv4 address, by our own look at the table."""
-        gid = "0000:0000:0000:0000:0000:ffff:" + "{:02x}{:02x}:{:02x}{:02x}".format(*map(int, address.split(".")))
-        found = [entry.index for entry in self.gids(end.node)[hca(end)] if (entry.text, entry.kind) == (gid, "RoCE v2")]
+        found = self._indices(end, address)
         assert len(found) == 1, f"{hca(end)} on {end.node}: {self.gids(end.node)[hca(end)]}"
         return found[0]
+
+    def until_gone(self, end: End, address: str, seconds: float) -> None:
+        """Wait until the slot of an address is free again, which is some time after the address has gone."""
+        until = time.monotonic() + seconds
+        while found := self._indices(end, address):
+            assert time.monotonic() < until, f"{hca(end)} on {end.node} still has {address} at {found}"
+            time.sleep(1)
+
+    def _indices(self, end: End, address: str) -> list[int]:
+        gid = "0000:0000:0000:0000:0000:ffff:" + "{:02x}{:02x}:{:02x}{:02x}".format(*map(int, address.split(".")))
+        table = self.gids(end.node).get(hca(end), [])
+        return [entry.index for entry in table if (entry.text, entry.kind) == (gid, "RoCE v2")]
 
     def pair(self, server: tuple[str, list[str]], client: tuple[str, list[str]]) -> subprocess.CompletedProcess[str]:
         """Run a command on one node and, once it listens, its counterpart on another; the answer is the client's."""

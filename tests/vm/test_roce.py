@@ -59,8 +59,10 @@ def test_the_doctor_finds_every_gid(ring: RingOn) -> None:
 def test_indices_that_differ_are_left_to_nccl(fleet: Fleet, ring: RingOn, rdma: Rdma) -> None:
     """An address of somebody else in the slot where ours would be: one device's GID moves, the others' do not."""
     started(ring)
-    stopped(ring)
     end = End("spark2", 0, "0000")
+    own = addresses(ring)[end.node, end.device].partition("/")[0]
+    stopped(ring)
+    rdma.until_gone(end, own, READY_SECONDS)
     fleet.exec("spark2", "ip", "address", "add", "192.168.200.1/24", "dev", end.device)
     try:
         epoch = started(ring)["epoch"]
