@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 
+from ring_mesh import PORTS
 from sparkd.core.hardware import GidFact
 from sparkd.host import tree
 from sparkd.host.worker import Worker
@@ -19,29 +21,40 @@ class SysfsGids:
         self._worker = Worker("GID tables", deadline)
 
     async def observe(self, wanted: Mapping[str, str] | None = None) -> tuple[GidFact, ...]:
-        """`wanted`: the address to find by network device, e.g. {"enp1s0f0np0": "10.77.0.1"}; any address without."""
+        """`wanted`: the address to find by network device, e.g. {"enp1s0f0np0": "10.77.0.1"}; any address without.
+
+        Where there is any RDMA device, a port of the fabric without one is told, too: as one with an empty table.
+        """
         return await self._worker.call(lambda: self._read(wanted or {}))
 
     def close(self) -> None:
         self._worker.close()
 
     def _read(self, wanted: Mapping[str, str]) -> tuple[GidFact, ...]:
-        return tuple(scan(self._directory / name, wanted) for name in tree.names(self._directory))
+        found = tuple(scan(self._directory / name, wanted) for name in tree.names(self._directory))
+        return (*found, *_absent(found, wanted)) if found else ()
+
+
+def _absent(found: tuple[GidFact, ...], wanted: Mapping[str, str]) -> tuple[GidFact, ...]:
+    """Fabric devices that are not there though others are: their driver has let go of them, or never took them."""
+    known = {gid.hca for gid in found} | {gid.netdev for gid in found}
+    return tuple(
+        GidFact(port.hca, port.device, wanted=wanted.get(port.device, ""))
+        for port in PORTS
+        if not known & {port.hca, port.device}
+    )
 
 
 def scan(device: Path, wanted: Mapping[str, str]) -> GidFact:
     """Reads up to the entry that is looked for and not beyond: a table has up to 1024 of them, nearly all empty, and
-    with holes, since an address that goes leaves its slot empty. Empty slots read as the zero GID; asked for their type
-    or device they answer EINVAL.
+    with holes, since an address that goes leaves its slot empty. Asked for their type or device, empty slots answer
+    EINVAL.
     """
     port = device / "ports/1"
     netdev = _netdev(device)
     others: list[str] = []
     link_local = unsure = False
-    for slot in sorted(int(name) for name in tree.names(port / "gids") if name.isdecimal()):
-        gid = _parse(tree.attribute(port / f"gids/{slot}"))
-        if gid is None:
-            continue
+    for slot, gid in _filled(port / "gids"):
         owner = tree.attribute(port / f"gid_attrs/ndevs/{slot}")
         netdev = netdev or owner
         # A VLAN's GIDs are in its parent's table; they are not the rail's.
@@ -60,6 +73,20 @@ def scan(device: Path, wanted: Mapping[str, str]) -> GidFact:
         elif kind == "RoCE v2":
             others.append(address)
     return GidFact(device.name, netdev, None, "", wanted.get(netdev, ""), tuple(others), link_local, unsure)
+
+
+def _filled(table: Path) -> Iterator[tuple[int, ipaddress.IPv6Address]]:
+    """Entries by their index. Slots are numbered without a gap; an empty one reads as the zero GID.
+
+    Never lists the table: that alone takes the kernel longer than reading the first few entries.
+    """
+    for slot in count():
+        path = table / str(slot)
+        text = tree.attribute(path)
+        if not text and not path.exists():
+            return
+        if (gid := _parse(text)) is not None:
+            yield slot, gid
 
 
 def _netdev(device: Path) -> str:

@@ -6,6 +6,7 @@ import errno
 from pathlib import Path
 
 from sparkd.core.model import RoceFact
+from sparkd.host import tree
 from sparkd.host.worker import Worker
 
 _GID_SLOTS = 8  # of up to 1024: the netdev's own link-local GID sits in slot 0 unless addresses have come and gone
@@ -46,11 +47,16 @@ def _state(device: Path) -> str:
 
 
 def _netdev(device: Path) -> str:
-    """The network device. A PCI function lists it below `device`; Soft-RoCE has no `device`, only the GID table."""
+    """The network device. A PCI function lists it below `device`; Soft-RoCE has no `device`, but names its `parent`.
+
+    Other software devices tell it by their GID table alone, which is empty while the port is down.
+    """
     try:
         return next(iter(sorted(entry.name for entry in (device / "device/net").iterdir())), "")
     except FileNotFoundError:
         pass
+    if parent := tree.attribute(device / "parent"):
+        return parent
     for slot in range(_GID_SLOTS):
         try:
             return (device / f"ports/1/gid_attrs/ndevs/{slot}").read_text("ascii").strip()
