@@ -166,10 +166,10 @@ class RingOn:
         entries = [json.loads(line) for line in text.splitlines()]
         return [(int(entry["__REALTIME_TIMESTAMP"]) / 1e6, str(entry["MESSAGE"])) for entry in entries]
 
-    def said(self, node: str, unit: str, words: str, after: float = 0.0) -> float:
-        """When the journal first had a line with these words. Raises AssertionError if it has not."""
+    def said(self, node: str, unit: str, *words: str, after: float = 0.0) -> float:
+        """When the journal first had a line with any of these. Raises AssertionError if it has not."""
         lines = self.journal(node, unit)
-        found = next((at for at, line in lines if at >= after and words in line), None)
+        found = next((at for at, line in lines if at >= after and any(each in line for each in words)), None)
         assert found is not None, f"{node}: no {words!r} in " + "\n".join(line for _, line in lines[-40:])
         return found
 

@@ -54,7 +54,7 @@ def test_a_bad_file_is_refused_by_the_check_and_at_start_without_a_restart_loop(
     time.sleep(1.5)
     assert ring.show("spark2", "sparkd.service", "ActiveState") == "failed"
     assert ring.show("spark2", "sparkd.service", "NRestarts") == "0"
-    ring.said("spark2", "sparkd.service", f"{FILE}: {key}", began)
+    ring.said("spark2", "sparkd.service", f"{FILE}: {key}", after=began)
 
 
 def test_a_good_file_passes_the_check(ring: Ring) -> None:
@@ -68,7 +68,7 @@ def test_without_a_configuration_the_unit_is_quiet_and_says_what_to_do(ring: Rin
         began = time.time()
         ring.lab.exec("spark2", "systemctl", "restart", "sparkd", check=False)
         assert ring.show("spark2", "sparkd.service", "ActiveState") == "inactive"
-        ring.said("spark2", "sparkd.service", "Not configured", began)
+        ring.said("spark2", "sparkd.service", "Not configured", after=began)
         told = ring.lab.exec("spark2", "sparkctl", "status", check=False)
         assert told.returncode != 0
         assert "sparkctl cluster create" in told.stderr

@@ -80,7 +80,10 @@ def test_generation_mixed_a_rank_of_another_start_is_stopped_and_the_ring_is_not
     began = time.time()
     ring.lab.exec("spark2", "sh", "-c", script)
     ring.until("spark2", lambda seen: ring.units("spark2") == [f"sparkd-rank@{epoch}.service"], 15)
-    assert ring.said("spark2", "sparkd.service", f"stopping {stale}: the ring is at epoch {epoch}", began) - began < 3
+    assert (
+        ring.said("spark2", "sparkd.service", f"stopping {stale}: the ring is at epoch {epoch}", after=began) - began
+        < 3
+    )
     assert ring.phase("ready")["epoch"] == epoch
     assert ring.pids(epoch) == pids
 

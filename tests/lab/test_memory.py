@@ -79,8 +79,8 @@ def test_page_cache_counts_a_step_that_fails_does_not_keep_a_rank_from_starting(
         began = time.time()
         epoch = ring.start()["epoch"]
         instance = unit.replace("@", f"@{epoch}")
-        tried = ring.said("spark2", instance, "drop_caches", began)
-        assert tried < ring.said("spark2", f"sparkd-rank@{epoch}.service", "Starting ", began)
+        tried = ring.said("spark2", instance, "drop_caches", after=began)
+        assert tried < ring.said("spark2", f"sparkd-rank@{epoch}.service", "Starting ", after=began)
     finally:
         ring.lab.exec(
             "spark2", "sh", "-c", f"rm -r {place}; systemctl daemon-reload; systemctl reset-failed '{unit}' || :"
@@ -99,7 +99,7 @@ def test_memory_floor_kills_the_rank_at_once_and_the_second_time_holds_the_ring(
     memory.available(3)
     again = ring.until("spark1", lambda seen: seen["epoch"] > epoch)
     memory.available(100)
-    gone = ring.said("spark2", f"sparkd-rank@{epoch}.service", "status=9/KILL", struck)
+    gone = ring.said("spark2", f"sparkd-rank@{epoch}.service", "status=9/KILL", after=struck)
     # A second between two looks, and the kill.
     assert gone - struck < 2.0, gone - struck
     assert again["deaths"][-1]["node"] == "spark2"
