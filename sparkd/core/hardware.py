@@ -82,7 +82,7 @@ class GidFact:
 
     `index` is None when there is none. `link_local`: the table holds fe80:: GIDs. `wanted`: the address that was
     looked for, or "" for any; `others` are addresses of the same kind that were met on the way. `unsure`: a slot with
-    an IPv4 GID did not tell its type.
+    an IPv4 GID did not tell its type. `absent`: the device is not there, though others of its host are.
     """
 
     hca: str
@@ -93,6 +93,7 @@ class GidFact:
     others: tuple[str, ...] = ()
     link_local: bool = False
     unsure: bool = False
+    absent: bool = False
 
 
 @dataclass(frozen=True)

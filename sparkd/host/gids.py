@@ -40,7 +40,7 @@ def _absent(found: tuple[GidFact, ...], wanted: Mapping[str, str]) -> tuple[GidF
     """Fabric devices that are not there though others are: their driver has let go of them, or never took them."""
     known = {gid.hca for gid in found} | {gid.netdev for gid in found}
     return tuple(
-        GidFact(port.hca, port.device, wanted=wanted.get(port.device, ""))
+        GidFact(port.hca, port.device, wanted=wanted.get(port.device, ""), absent=True)
         for port in PORTS
         if not known & {port.hca, port.device}
     )

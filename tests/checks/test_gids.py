@@ -129,10 +129,14 @@ def test_a_port_without_an_rdma_device_is_named_where_others_have_theirs(spark: 
     spark.remove(DEVICE)
     facts = spark.facts(addresses=ADDRESSES).gids
     assert facts is not None
-    assert facts[3:] == (GidFact(HCA, NETDEV, wanted="10.77.0.1"),)
+    assert facts[3:] == (GidFact(HCA, NETDEV, wanted="10.77.0.1", absent=True),)
     result = spark.check("gid-missing")
     assert [(finding.subject, finding.observed, finding.expected) for finding in result.findings] == [
-        (HCA, "no GID in rocep1s0f0's table", "a RoCE v2 GID of 10.77.0.1")
+        (
+            HCA,
+            "no RDMA device for enp1s0f0np0, though other ports have theirs",
+            "rocep1s0f0, with a RoCE v2 GID of 10.77.0.1",
+        )
     ]
     for other in ("rocep1s0f1", "roceP2p1s0f0", "roceP2p1s0f1"):
         spark.remove(f"sys/class/infiniband/{other}")
