@@ -1,6 +1,6 @@
 # Everything that a developer or a CI runner starts. The work itself is in the scripts that are named here.
 .DEFAULT_GOAL := help
-.PHONY: help deps deb lab lab-down test bench lint clean
+.PHONY: help deps deb lab lab-down test vm-test mutate soak bench lint clean
 LAB := tests/lab/lab
 BIN := .venv/bin
 
@@ -34,6 +34,16 @@ lab-down: ## Remove the virtual Sparks
 
 test: deb ## All tests that need no Spark; they use labs of their own (root). ARGS="-k plan" for some of them
 	@$(BIN)/python -m pytest $(ARGS)
+
+mutate: deps ## Break each rule of the core in a copy of the tree, and see the tests notice. ARGS="gates.py" for some
+	@$(BIN)/python -m tests.mutate $(ARGS)
+
+soak: deb ## Random faults on a lab of its own for MINUTES (30), and whether what must hold does (root). ARGS="--seed 7"
+	@$(BIN)/python -m tests.lab.soak --minutes $(or $(MINUTES),30) $(ARGS)
+
+vm-test: deb ## Real RDMA without hardware: three virtual machines with Soft-RoCE (root, QEMU). ARGS="-k pingpong"
+	@tests/vm/deps
+	@$(BIN)/python -m pytest --vm -m vm tests/vm $(ARGS)
 
 bench: deb ## What planner and daemon cost, against the floor of the same run (root); ARGS="--rounds 5 --quick" for less
 	@$(BIN)/python -m ring_mesh bench

@@ -9,6 +9,7 @@ from ring_mesh.asdict import plan_as_json, plan_from_json
 from ring_mesh.cabling import CableProblem, Cabling, CablingError, Socket, by_order, ring_order
 from ring_mesh.cluster import Cluster, ClusterError, Node, PlanError, Problem, parse_cluster
 from ring_mesh.environment import engine_environment, planned_environment, rank_environment
+from ring_mesh.measuring import measure_environment
 from ring_mesh.overlap import Collision, collisions, free_range, overlaps
 from ring_mesh.plan import Cable, End, Link, Plan, Route, plan, planned_subnets, unreachable
 from ring_mesh.ports import FABRIC_DEVICES, PORTS, Port
@@ -40,6 +41,7 @@ __all__ = [
     "collisions",
     "engine_environment",
     "free_range",
+    "measure_environment",
     "overlaps",
     "parse_cluster",
     "plan",

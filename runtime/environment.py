@@ -83,7 +83,7 @@ class BadEnvironment(Exception):
         self.problems = tuple(problems)
 
 
-class _Reader:
+class Reader:
     """Collects problems instead of stopping at the first; a bad value reads as a harmless stand-in."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -112,6 +112,9 @@ class _Reader:
         return None
 
     def seconds(self, variable: str, default: float, low: float, high: float) -> float:
+        return self.number(variable, default, low, high, "seconds")
+
+    def number(self, variable: str, default: float, low: float, high: float, what: str) -> float:
         value = self._environ.get(variable)
         if value is None:
             return default
@@ -121,7 +124,7 @@ class _Reader:
             number = math.nan
         if low <= number <= high:
             return number
-        self.bad(variable, f"seconds from {low:g} to {high:g}", value)
+        self.bad(variable, f"{what} from {low:g} to {high:g}", value)
         return default
 
     def address(self, variable: str) -> str | None:
@@ -166,7 +169,7 @@ def read_environment(environ: Mapping[str, str]) -> RankEnvironment:
 
     :raises BadEnvironment: with every bad or missing variable.
     """
-    reader = _Reader(environ)
+    reader = Reader(environ)
     engine = reader.text("SPARKD_ENGINE", "the name of an engine")
     epoch = reader.integer("SPARKD_EPOCH", 1)
     cluster = reader.text("SPARKD_CLUSTER", "the cluster's name")
@@ -206,7 +209,7 @@ def read_environment(environ: Mapping[str, str]) -> RankEnvironment:
     )
 
 
-def _read_nodes(reader: _Reader, world_size: int | None) -> tuple[str, ...]:
+def _read_nodes(reader: Reader, world_size: int | None) -> tuple[str, ...]:
     value = reader.get("SPARKD_NODES")
     names = tuple((value or "").split(","))
     wanted = "unique node names by rank, separated by commas"
@@ -219,7 +222,7 @@ def _read_nodes(reader: _Reader, world_size: int | None) -> tuple[str, ...]:
     return names
 
 
-def _read_rails(reader: _Reader, rank: int | None, world_size: int | None) -> tuple[Rail, ...]:
+def _read_rails(reader: Reader, rank: int | None, world_size: int | None) -> tuple[Rail, ...]:
     value = reader.get("SPARKD_RAILS")
     wanted = "DEVICE:LOCAL_IP:PEER_RANK:PEER_IP, one per fabric end, separated by commas"
     if not value:
@@ -244,7 +247,7 @@ def _read_rails(reader: _Reader, rank: int | None, world_size: int | None) -> tu
     return tuple(rails)
 
 
-def _read_tuning(reader: _Reader) -> Tuning:
+def _read_tuning(reader: Reader) -> Tuning:
     base = Tuning()
     tuning = Tuning(
         rendezvous_timeout=reader.seconds("SPARKD_RENDEZVOUS_TIMEOUT", base.rendezvous_timeout, 0.1, 86400),

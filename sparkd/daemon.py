@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
-import hmac
 import importlib
 import logging
 import os
@@ -13,20 +11,19 @@ import signal
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 from starlette.types import ASGIApp
 
-from ring_mesh import Plan, engine_environment, rank_environment
-from sparkd import __version__, wire
+from sparkd import __version__
 from sparkd.api.guard import BodyLimit, TokenGuard
 from sparkd.api.later import Later
 from sparkd.api.listener import Listener, tcp_socket, unix_socket
 from sparkd.api.peer import peer_app
 from sparkd.config import ConfigError, Settings, check_host, load
-from sparkd.core.cabling import plan_of
-from sparkd.core.checks.gids import gid_missing
-from sparkd.core.hardware import GidFact
+from sparkd.digests import digests, fingerprints
+from sparkd.environments import StartGids, environment_of_measuring, environment_of_ranks
 from sparkd.host.clock import SystemClock
 from sparkd.host.gids import SysfsGids
 from sparkd.host.hardware import Hardware
@@ -34,18 +31,25 @@ from sparkd.host.hello import MulticastHellos
 from sparkd.host.identity import node_id
 from sparkd.host.netlink import NetlinkLinks
 from sparkd.host.notify import SystemdNotifier
-from sparkd.host.procfs import ProcHost
+from sparkd.host.processes import RankProcesses
+from sparkd.host.procfs import AvailableMemory, ProcHost
+from sparkd.host.rails import UnitRails
 from sparkd.host.rankfiles import RunFiles
 from sparkd.host.store import FileStore
 from sparkd.host.sysfs import SysfsRoce
 from sparkd.host.systemd import SystemdUnits
 from sparkd.peers.client import PeerClient
 from sparkd.peers.poller import Poller
+from sparkd.peers.reach import Reach
 from sparkd.peers.tls import Credentials, client_context, server_context
-from sparkd.ports import DoorError
+from sparkd.ports import Archive, DoorError, Witness
+from sparkd.reconcile.cycle import Site
 from sparkd.reconcile.events import EventLog
-from sparkd.reconcile.executor import Environment, Executor, State
-from sparkd.reconcile.loop import Loop, Site
+from sparkd.reconcile.examiner import Examiner
+from sparkd.reconcile.executor import Executor, State
+from sparkd.reconcile.floor import FloorGuard
+from sparkd.reconcile.incidents import Incidents
+from sparkd.reconcile.loop import Loop
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.status import Identity
 
@@ -53,7 +57,6 @@ from sparkd.reconcile.status import Identity
 EX_CONFIG = 78
 _SOCKET_MODE = 0o660
 _PER_PEER = 16  # connections; a peer keeps two
-_EXAMINATION = 60.0  # seconds
 _log = logging.getLogger("sparkd")
 
 
@@ -112,16 +115,20 @@ async def _run(settings: Settings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     notifier = SystemdNotifier()
     async with contextlib.AsyncExitStack() as stack:
-        loop, poller = _wire(settings, notifier, stack)
+        equal = digests(settings) | await fingerprints(settings)
+        loop, poller, floor, reach = _wire(settings, notifier, stack, equal)
         hardware = Hardware([settings.engine.rendezvous_port, int(settings.engine.api.rpartition(":")[2])])
         stack.callback(hardware.close)
+        examiner = Examiner(loop, hardware, reach)
+        loop.before_start(examiner.afresh)
         listeners = await stack.enter_async_context(_listening(settings, loop))
         # Peers and operators that connect meanwhile wait in the sockets' backlogs.
         await loop.cycle()
         await _warn_of_overlap(settings)
         async with asyncio.TaskGroup() as group:
             servers = [group.create_task(listener.serve()) for listener in listeners]
-            turning = [group.create_task(task) for task in (loop.run(), poller.run(), _examine(loop, hardware))]
+            running = (loop.run(), poller.run(), floor.run(), reach.run(), examiner.run())
+            turning = [group.create_task(task) for task in running]
             await asyncio.gather(*(listener.bound() for listener in listeners))
             notifier.ready()
             await stop.wait()
@@ -129,32 +136,32 @@ async def _run(settings: Settings) -> None:
             _log.info("leaving; ranks go on without sparkd")
             for task in turning:
                 task.cancel()
+            await loop.leave()
             for listener in listeners:
                 listener.stop()
             await asyncio.wait(servers)
 
 
-async def _examine(loop: Loop, hardware: Hardware) -> None:
-    """Look at the host itself, which changes seldom and takes long to look at, beside the loop."""
-    while True:
-        loop.examined(await hardware.observe())
-        await asyncio.sleep(_EXAMINATION)
-
-
-def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.AsyncExitStack) -> tuple[Loop, Poller]:
+def _wire(
+    settings: Settings, notifier: SystemdNotifier, stack: contextlib.AsyncExitStack, equal: dict[str, str]
+) -> tuple[Loop, Poller, FloorGuard, Reach]:
     clock = SystemClock()
-    units, links = SystemdUnits(), NetlinkLinks()
-    roce, host = SysfsRoce(), ProcHost()
-    store, files = FileStore(settings.paths.state), RunFiles(settings.paths.run)
+    store = FileStore(settings.paths.state)
+    stack.callback(store.close)
+    state = State(store.load_intent(), store.load_attempt(), store.load_memory(), store.load_boots())
+    units, links, files = SystemdUnits(), NetlinkLinks(), RunFiles(settings.paths.run)
+    processes = RankProcesses()
+    roce, host = SysfsRoce(gids=lambda: _watched_gids(state)), ProcHost(processes=processes)
     cluster = settings.cluster.name
     hello = MulticastHellos(cluster, settings.node, node_id(settings.paths.state), settings.cluster_key)
     gids = SysfsGids()
-    for door in (units, links, roce, host, store, files, hello, gids):
+    rails = UnitRails(units, settings.paths.run)
+    for door in (units, links, roce, host, files, hello, gids, rails):
         stack.callback(door.close)
     events = EventLog(settings.node, clock)
-    state = State(store.load_intent(), store.load_attempt(), store.load_memory())
     for note in store.notes:
         events.error(note)
+    start_gids = StartGids(settings, state, gids)
     executor = Executor(
         state,
         units=units,
@@ -163,21 +170,33 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
         files=files,
         clock=clock,
         events=events,
-        environment=_environment(settings, state, gids),
+        environment=environment_of_ranks(settings, state, start_gids),
+        gids=start_gids.look,
+        rails=rails,
+        rail_environment=environment_of_measuring(settings, state, start_gids, host),
     )
     poller = _poller(settings)
     stack.callback(poller.close)
-    identity = Identity(f"{os.getpid()}-{os.urandom(4).hex()}", settings.engine.name, settings.engine.api)
-    site = Site(settings.node, settings.cluster, settings.policy, digests(settings), identity, settings.tick)
+    reach = _reach(settings, poller)
+    stack.callback(reach.close)
+    instance = f"{os.getpid()}-{os.urandom(4).hex()}"
+    identity = Identity(instance, settings.engine.name, settings.engine.api, reach.port)
+    site = Site(settings.node, settings.cluster, settings.policy, equal, identity, settings.tick)
+    incidents = Incidents(
+        settings.node, tuple(node.name for node in settings.cluster.nodes), partial(_evidence, settings), events
+    )
+    stack.push_async_callback(incidents.close)
     loop = Loop(
         site,
         state,
-        observer=Observer(units, links, roce, host, hello),
+        observer=Observer(units, links, roce, host, hello, rails if settings.policy.rails is not None else None),
         executor=executor,
         peers=poller,
         clock=clock,
         notifier=notifier,
         events=events,
+        reach=reach,
+        incidents=incidents,
     )
     units.subscribe(loop.wake)
     hello.subscribe(loop.wake)
@@ -187,9 +206,27 @@ def _wire(settings: Settings, notifier: SystemdNotifier, stack: contextlib.Async
         poller.poke()
         loop.wake(source)
 
+    guard = FloorGuard(AvailableMemory(), units, clock, befell=loop.befell, kill=processes.kill, error=events.error)
+    loop.follow(guard.see)
+
     links.subscribe(on_network)
     poller.subscribe(loop.wake)
-    return loop, poller
+    poller.subscribe(lambda _: reach.look())
+    reach.subscribe(loop.wake)
+    return loop, poller, guard, reach
+
+
+def _watched_gids(state: State) -> Mapping[str, str]:
+    return state.attempt.gids if state.attempt is not None and not state.attempt.over else {}
+
+
+def _evidence(settings: Settings) -> tuple[Witness, Archive]:
+    """Most daemons never need them, and every one would pay for the import."""
+    from sparkd.host.archive import FileArchive
+    from sparkd.host.witness import SystemWitness
+
+    directory = settings.paths.state / "incidents"
+    return SystemWitness(), FileArchive(directory, settings.keeping.days, settings.keeping.mebibytes)
 
 
 def _poller(settings: Settings) -> Poller:
@@ -197,61 +234,24 @@ def _poller(settings: Settings) -> Poller:
     cluster, port = settings.cluster, settings.listen.peer_port
 
     def client(name: str) -> PeerClient:
-        return PeerClient(str(cluster.node(name).address), port, context)
+        return PeerClient(str(cluster.node(name).address), port, context, name)
 
     names = tuple(node.name for node in cluster.nodes if node.name != settings.node)
     return Poller(names, client, settings.tick)
 
 
-def _environment(settings: Settings, state: State, gids: SysfsGids) -> Environment:
-    async def environment(epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
-        the_plan = plan_of(settings.cluster, state.intent.cables, state.intent.addresses)
-        # Each epoch has a key of its own: a rank of another epoch cannot join, whatever it believes.
-        key = hmac.new(settings.cluster_key, f"rank group of epoch {epoch}".encode(), hashlib.sha256).hexdigest()
-        own = rank_environment(
-            the_plan,
-            settings.node,
-            epoch,
-            engine=settings.engine.name,
-            group_key=key,
-            rendezvous_port=settings.engine.rendezvous_port,
-            api=settings.engine.api,
-        )
-        indices = await _gid_indices(the_plan, settings.node, hcas, gids)
-        return own | engine_environment(the_plan, settings.node, hcas=hcas, gid_indices=indices)
+def _reach(settings: Settings, poller: Poller) -> Reach:
+    mine = str(settings.cluster.node(settings.node).address)
+    peers = {node.name: str(node.address) for node in settings.cluster.nodes if node.name != settings.node}
 
-    return environment
+    def ports() -> dict[str, int]:
+        return {view.name: view.report.probe_port for view in poller.views() if view.report is not None}
 
-
-async def _gid_indices(the_plan: Plan, node: str, hcas: tuple[str, ...], gids: SysfsGids) -> list[int]:
-    """The index of each device's GID, looked up anew for each start, because it moves. Raises DoorError."""
-    if not hcas:
-        return []
-    found = {gid.hca: gid for gid in await gids.observe({e.device: str(e.address.ip) for e in the_plan.ends_of(node)})}
-    indices = []
-    for hca in hcas:
-        gid = found.get(hca, GidFact(hca))
-        if gid.index is None:
-            finding = gid_missing(node, gid)
-            raise DoorError(f"{finding.id}: {finding.observed}; expected {finding.expected}")
-        indices.append(gid.index)
-    return indices
-
-
-def digests(settings: Settings) -> dict[str, str]:
-    """What must be equal on all hosts before a rank starts, by key of sparkd.toml; secrets by their fingerprint."""
-    cluster = settings.cluster
-    return {
-        "cluster.name": cluster.name,
-        "cluster.base_range": str(cluster.base_range),
-        "cluster.node": ", ".join(f"{node.rank} {node.name} {node.address}" for node in cluster.nodes),
-        "cluster.key": hashlib.sha256(b"fingerprint" + settings.cluster_key).hexdigest()[:16],
-        "engine.name": settings.engine.name,
-        "engine.rendezvous_port": str(settings.engine.rendezvous_port),
-        "engine.api": settings.engine.api,
-        "fabric.address_plan": "adopt" if settings.policy.adopt else "base",
-        "wire": str(wire.WIRE_VERSION),
-    }
+    try:
+        sock = tcp_socket(mine, 0)
+    except OSError as error:
+        raise OSError(f"cannot listen on {mine}, at any port: {error.strerror or error}") from None
+    return Reach(sock, peers, ports)
 
 
 @contextlib.asynccontextmanager

@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from sparkd.core.actions import FabricChange
+from sparkd.core.boots import BootMemory
+from sparkd.core.hardware import HardwareFacts
+from sparkd.core.incidents import Incident
 from sparkd.core.model import (
     Attempt,
     FabricMemory,
@@ -22,9 +25,12 @@ from sparkd.core.model import (
     Report,
     RoceFact,
 )
+from sparkd.core.railfacts import RailFacts
+from sparkd.core.reach import ReachFact
 
 Wake = Callable[[str], None]
-"""Called with a source's name ("units", "network", "hello", "peers") from the event loop when it has news."""
+"""Called from the event loop with a source's name when it has news: "units", "rails", "network", "hello", "peers",
+"reach"."""
 
 
 class DoorError(Exception):
@@ -75,6 +81,9 @@ class Units(Protocol):
 
     async def stop(self, epoch: int) -> None: ...
 
+    async def kill(self, epoch: int) -> None:
+        """SIGKILL to every process of the unit, at once."""
+
     async def forget(self, epoch: int) -> None: ...
 
     def subscribe(self, wake: Wake) -> None: ...
@@ -90,6 +99,19 @@ class RankFiles(Protocol):
     async def remove(self, epoch: int) -> None: ...
 
 
+class Rails(Protocol):
+    """The unit that measures this host's rails, and what it has found. Units tells its news, as "rails"."""
+
+    async def observe(self) -> RailFacts: ...
+
+    async def start(self, epoch: int, environment: Mapping[str, str]) -> None: ...
+
+    async def stop(self, epoch: int) -> None: ...
+
+    async def forget(self) -> None:
+        """What was found until now counts no more, also after a restart."""
+
+
 class Store(Protocol):
     """What persists. A save has reached the disk when it returns."""
 
@@ -99,11 +121,41 @@ class Store(Protocol):
 
     def load_memory(self) -> FabricMemory: ...
 
+    def load_boots(self) -> BootMemory: ...
+
+    async def save_boots(self, boots: BootMemory) -> None: ...
+
     async def save_memory(self, memory: FabricMemory) -> None: ...
 
     async def save_intent(self, intent: Intent) -> None: ...
 
     async def save_attempt(self, attempt: Attempt) -> None: ...
+
+
+class Witness(Protocol):
+    """What this host can tell of a rank that failed: texts by the name of the file that they are kept in."""
+
+    async def living(self, epoch: int) -> Mapping[str, str]:
+        """Of its processes, while there are any: soon and in a moment, for they are being stopped."""
+
+    async def past(self, epoch: int, since: float) -> Mapping[str, str]:
+        """Of its journal, the kernel and the memory. `since`: Unix seconds at which it started."""
+
+    def close(self) -> None: ...
+
+
+class Archive(Protocol):
+    """The incidents that are kept, within their limits of age and size."""
+
+    async def keep(self, incident: Incident, files: Mapping[str, str]) -> None:
+        """Adds to what is kept of that epoch; the files stay beside those that are there."""
+
+    async def kept(self) -> tuple[Incident, ...]:
+        """The newest first."""
+
+    async def files(self, epoch: int) -> Mapping[str, str]: ...
+
+    def close(self) -> None: ...
 
 
 class Peers(Protocol):
@@ -118,7 +170,33 @@ class Peers(Protocol):
     async def request(self, node: str, body: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
         """Hand an operator's request to a peer; returns HTTP status and JSON body."""
 
+    async def fetch(self, node: str, path: str) -> bytes:
+        """The JSON that a peer has at this path, below /peer/v1/."""
+
     def subscribe(self, wake: Wake) -> None: ...
+
+
+class Reach(Protocol):
+    """Tries of the peers' TCP ports, and a port of this host's for theirs."""
+
+    @property
+    def port(self) -> int: ...
+
+    def facts(self) -> tuple[ReachFact, ...]: ...
+
+    async def afresh(self) -> None:
+        """Try again what was not open; returns once that has been tried."""
+
+
+class HardwareDoor(Protocol):
+    """The host's own files: PCI, kernel, memory, RDMA, other owners of the network and of the ring's ports."""
+
+    async def observe(
+        self, rank_pid: int = 0, addresses: Mapping[str, str] | None = None, serving: int = 0
+    ) -> HardwareFacts: ...
+
+    async def supervisors(self, known: HardwareFacts) -> HardwareFacts:
+        """`known`, with a fresh look at who holds the ring's ports."""
 
 
 class Clock(Protocol):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from sparkd.codec import WireError, decode, encode
+from sparkd.core.incidents import Incident
 from sparkd.core.model import (
     Attempt,
     Death,
@@ -18,6 +19,7 @@ from sparkd.core.model import (
     HostFacts,
     Intent,
     LinkFact,
+    Maintenance,
     Neighbour,
     Report,
     RoceFact,
@@ -66,9 +68,37 @@ class FabricStatus:
 
 
 @dataclass(frozen=True)
+class RailEnd:
+    node: str
+    device: str
+
+
+@dataclass(frozen=True)
+class RailStatus:
+    """A link as it was last measured. `gbps`: the lower of both directions, null if only the MTU was tried. `method`:
+    rdma or tcp. `mtu_passed`: whether packets of 8972 bytes pass, null if no datagrams do.
+    """
+
+    a: RailEnd
+    b: RailEnd
+    gbps: float | None
+    method: str
+    mtu_passed: bool | None
+
+
+@dataclass(frozen=True)
 class EngineStatus:
     name: str
     api: str
+
+
+@dataclass(frozen=True)
+class BudgetStatus:
+    """`used` of the `restarts` that follow the death of a formed group within `window` seconds."""
+
+    used: int
+    restarts: int
+    window: float
 
 
 @dataclass(frozen=True)
@@ -76,6 +106,7 @@ class RingStatus:
     """GET /v1/ring. `node` is who answers; `waits` holds one sentence for each thing the ring waits for.
 
     `cables`: the complete ring that the ports hear, each as "spark1.0~spark2.1"; empty while there is none.
+    `maintenance`: null unless sparkctl hold is in force. `rails`: those whose measurement counts.
     """
 
     phase: str
@@ -96,6 +127,9 @@ class RingStatus:
     engine: EngineStatus
     deaths: tuple[Death, ...]
     cables: tuple[str, ...] = ()
+    maintenance: Maintenance | None = None
+    rails: tuple[RailStatus, ...] = ()
+    budget: BudgetStatus | None = None
 
 
 @dataclass(frozen=True)
@@ -110,12 +144,18 @@ class Operation:
 
 @dataclass(frozen=True)
 class OperationStatus:
-    """`state`: running, done, failed (the ring is held), or superseded by a later epoch."""
+    """`state`: running, done, failed (the ring is held), or superseded by a later epoch.
+
+    Of one that is superseded `ended` says whether what was asked for was reached before that: done, unfinished, or
+    unknown to a daemon that has started since; `superseded_by` is the next epoch, null if that is not known.
+    """
 
     epoch: int
     want: str
     state: str
     summary: str
+    ended: str = ""
+    superseded_by: int | None = None
 
 
 @dataclass(frozen=True)
@@ -182,11 +222,51 @@ class DoctorStatus:
 
 
 @dataclass(frozen=True)
+class NodeIncidents:
+    """What a node has kept, the newest first. `error`: why that is not known."""
+
+    node: str
+    incidents: tuple[Incident, ...]
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Incidents:
+    """GET /v1/incidents"""
+
+    nodes: tuple[NodeIncidents, ...]
+
+
+@dataclass(frozen=True)
+class NodeIncident:
+    """`incident` is null if the node has kept nothing of it, or, with `error`, if that is not known."""
+
+    node: str
+    incident: Incident | None
+    files: dict[str, str]
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class IncidentDetails:
+    """GET /v1/incidents/EPOCH"""
+
+    epoch: int
+    nodes: tuple[NodeIncident, ...]
+
+
+@dataclass(frozen=True)
 class PeerRequest:
-    """An operator's request, handed to the conductor. `request`: start, stop or clear; `by`: who asked, and where."""
+    """An operator's request, handed to the conductor; or the conductor's to a peer, to examine its host before a start.
+
+    `request`: start, stop, clear, hold, resume or examine; `by`: who asked, and where; `reason`: of a hold; `force`: a
+    stop also of a ring in maintenance.
+    """
 
     request: str
     by: str
+    reason: str = ""
+    force: bool = False
 
 
 @dataclass(frozen=True)

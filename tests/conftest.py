@@ -13,22 +13,34 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=os.environ.get("CI") == "true",
 )
+# For `make mutate`, which runs the tests a hundred times: what only a rare example notices has no test of its own yet.
+settings.register_profile("mutate", settings.get_profile("sparkd"), max_examples=25, derandomize=True, database=None)
+# For a search by hand: pytest tests/sim --hypothesis-profile=deep
+settings.register_profile("deep", settings.get_profile("sparkd"), max_examples=3000, derandomize=False)
 settings.load_profile("sparkd")
 
+NEEDS = {"hardware": "real Sparks", "vm": "virtual machines, as make vm-test does"}
+"""What is left out unless its option is given, by marker and option."""
 _NOT_RUN = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--hardware", action="store_true", help="also run the tests that need real Sparks")
+    for marker, need in NEEDS.items():
+        parser.addoption(f"--{marker}", action="store_true", help=f"also run the tests that need {need}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs real Sparks, and let what needs the lab come last: it is slow."""
-    not_run = [item for item in items if item.get_closest_marker("hardware") and not config.getoption("--hardware")]
+    """Leave out what needs real Sparks or virtual machines, and let what needs the lab come last: it is slow."""
+    lacking = [marker for marker in NEEDS if not config.getoption(f"--{marker}")]
+    not_run: list[pytest.Item] = []
+    config.stash[_NOT_RUN] = []
+    for item in items:
+        if missing := next((marker for marker in lacking if item.get_closest_marker(marker)), ""):
+            not_run.append(item)
+            config.stash[_NOT_RUN].append(f"needs {NEEDS[missing]} (--{missing}): {item.nodeid}")
     if not_run:
         items[:] = [item for item in items if item not in not_run]
         config.hook.pytest_deselected(items=not_run)
-    config.stash[_NOT_RUN] = [item.nodeid for item in not_run]
     items.sort(key=lambda item: item.get_closest_marker("lab") is not None)
 
 
@@ -38,7 +50,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     skipped = [report.nodeid for report in terminalreporter.stats.get("skipped", [])]
     if not_run or skipped:
         terminalreporter.section("not run")
-        for nodeid in not_run:
-            terminalreporter.line(f"needs real Sparks (--hardware): {nodeid}")
+        for line in not_run:
+            terminalreporter.line(line)
         for nodeid in skipped:
             terminalreporter.line(f"skipped: {nodeid}")

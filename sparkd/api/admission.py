@@ -12,6 +12,7 @@ import inspect
 import socket
 import ssl
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import uvicorn
@@ -23,11 +24,38 @@ FIRST_REQUEST_SECONDS = 10.0
 _OUT_OF_DESCRIPTORS_PAUSE = 1.0
 
 
+NAMES = "sparkd.names"
+"""Key of an ASGI scope: the names in the caller's certificate, whose signature has been checked."""
+
+
+def names_in(certificate: Mapping[str, Any]) -> frozenset[str]:
+    """The DNS names of a certificate as ssl tells it. Its common name is no longer looked at by anybody."""
+    return frozenset(str(name) for kind, name in certificate.get("subjectAltName", ()) if kind == "DNS")
+
+
+class Named:
+    """The application, for a caller with these names."""
+
+    def __init__(self, app: Any, names: frozenset[str]) -> None:
+        self._app = app
+        self._names = names
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._app(scope | {NAMES: self._names}, receive, send)
+
+
 class CountedProtocol(H11Protocol):
     """Tells the admission that let it in when it has ended."""
 
     admission: Admission | None = None
     caller = ""
+    app: Any
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        certificate = transport.get_extra_info("peercert")
+        if certificate:
+            self.app = Named(self.app, names_in(certificate))
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

@@ -58,6 +58,17 @@ def router(loop: Loop, metrics: Metrics) -> APIRouter:
         await loop.release(False, caller(request))
         return json(loop.fabric(), 202)
 
+    @api.post(
+        "/v1/host/fabric/measure",
+        response_model=wire.FabricStatus,
+        status_code=202,
+        responses=documented(401, 403, 409, 503, 507),
+    )
+    async def fabric_measure(request: Request) -> Response:
+        """Forget how this host's rails were measured: the next start measures anew. Refused while a rank runs here."""
+        await loop.remeasure(caller(request))
+        return json(loop.fabric(), 202)
+
     @api.get(
         "/livez",
         response_class=PlainTextResponse,

@@ -11,20 +11,26 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sparkd import wire
+from sparkd.api.admission import NAMES
 from sparkd.api.answer import json
 from sparkd.api.problems import on_http, on_refusal, problem
 from sparkd.core.intent import Request as Change
 from sparkd.core.model import Report
 from sparkd.reconcile.loop import Loop, Refusal
 
+EXAMINE = "examine"
+"""The request to look at the own host anew; answered with the report that follows."""
 # The last two are for JSON that is nested too deeply, and for a number too large for a float.
 _UNREADABLE = (wire.WireError, RecursionError, OverflowError)
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def peer_app(loop: Loop) -> ASGIApp:
-    """Three endpoints that only other daemons call. Each change on any host costs every host a few of these requests,
-    while a ring starts or dies, so there is nothing between them and uvicorn."""
+    """Endpoints that only other daemons call. Each change on any host costs every host a few of these requests, while a
+    ring starts or dies, so there is nothing between them and uvicorn.
+
+    The caller's name is that in its certificate: no node speaks for another.
+    """
 
     async def get_report(_: Request) -> Response:
         return json(loop.report())
@@ -34,6 +40,9 @@ def peer_app(loop: Loop) -> ASGIApp:
             theirs = wire.loads(Report, await request.body())
         except _UNREADABLE as error:
             return problem("bad-request", str(error))
+        if theirs.node not in _names(request):
+            told = ", ".join(sorted(_names(request))) or "nobody"
+            return problem("not-yours", f"a report of {theirs.node} with the certificate of {told}")
         return json(loop.receive(theirs))
 
     async def intent(request: Request) -> Response:
@@ -41,14 +50,31 @@ def peer_app(loop: Loop) -> ASGIApp:
             asked = wire.loads(wire.PeerRequest, await request.body())
         except _UNREADABLE as error:
             return problem("bad-request", str(error))
+        if asked.request == EXAMINE:
+            return json(await loop.examine())
         if asked.request not in get_args(Change):
             return problem("bad-request", f"request: {asked.request!r} is none of {', '.join(get_args(Change))}")
-        return json(await loop.conduct(cast(Change, asked.request), asked.by), 202)
+        # An operator is named by the node that was asked; by whom it was handed over, the certificate says.
+        way = "" if any(asked.by.endswith(f" on {name}") for name in _names(request)) else " by way of "
+        by = asked.by + (way and way + (", ".join(sorted(_names(request))) or "nobody"))
+        made = await loop.conduct(cast(Change, asked.request), by, asked.reason, force=asked.force)
+        return json(made, 202)
+
+    async def incidents(_: Request) -> Response:
+        return json(await loop.own_incidents())
+
+    async def incident(request: Request) -> Response:
+        epoch = request.query_params.get("epoch", "")
+        if not (epoch.isascii() and epoch.isdecimal() and len(epoch) < 16):
+            return problem("bad-request", f"query.epoch: {epoch!r} is no epoch")
+        return json(await loop.own_incident(int(epoch)))
 
     return _Application(
         {
             "/peer/v1/report": {"GET": get_report, "POST": exchange},
             "/peer/v1/intent": {"POST": intent},
+            "/peer/v1/incidents": {"GET": incidents},
+            "/peer/v1/incident": {"GET": incident},
         }
     )
 
@@ -73,3 +99,9 @@ class _Application:
             return await endpoint(request)
         except Refusal as refusal:
             return await on_refusal(request, refusal)
+
+
+def _names(request: Request) -> frozenset[str]:
+    """Without a certificate: none."""
+    names: frozenset[str] = request.scope.get(NAMES, frozenset())
+    return names

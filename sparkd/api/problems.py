@@ -18,6 +18,7 @@ MEDIA_TYPE = "application/problem+json"
 _STATUS = {
     "start-refused": 409,
     "held": 409,
+    "maintenance": 409,
     "not-conductor": 409,
     "fabric-in-use": 409,
     "conductor-unreachable": 503,
@@ -26,13 +27,16 @@ _STATUS = {
     "token-missing": 401,
     "token-wrong": 401,
     "token-not-set": 403,
+    "not-yours": 403,
     "body-too-large": 413,
     "bad-request": 422,
     "no-such-operation": 404,
+    "no-such-incident": 404,
 }
 _HINT = {
     "start-refused": "put right what the findings name, then start again",
     "held": "sparkctl clear",
+    "maintenance": "sparkctl resume",
     "fabric-in-use": "sparkctl down --wait",
     "conductor-unreachable": "look at sparkd on the conductor: systemctl status sparkd",
     "token-missing": "send Authorization: Bearer with the token of /etc/sparkd/token",

@@ -11,7 +11,7 @@ from sparkd.api.problems import MEDIA_TYPE, documented
 from sparkd.core.intent import Request as Change
 from sparkd.reconcile.loop import Forwarded, Loop, Refusal
 
-_CHANGE_REFUSED = documented(401, 403, 409, 413, 503, 507)
+_CHANGE_REFUSED = documented(401, 403, 409, 413, 422, 503, 507)
 
 
 def caller(request: Request) -> str:
@@ -23,8 +23,9 @@ def caller(request: Request) -> str:
 def router(loop: Loop) -> APIRouter:
     api = APIRouter(prefix="/v1")
 
-    async def change(request: Request, what: Change) -> Response:
-        answer = await loop.request(what, f"{caller(request)} on {loop.site.node}")
+    async def change(request: Request, what: Change, reason: str = "", *, force: bool = False) -> Response:
+        by = f"{caller(request)} on {loop.site.node}"
+        answer = await loop.request(what, by, reason, force=force)
         if isinstance(answer, Forwarded):
             media_type = "application/json" if answer.status < 400 else MEDIA_TYPE
             response: Response = JSONResponse(dict(answer.body), answer.status, media_type=media_type)
@@ -48,9 +49,19 @@ def router(loop: Loop) -> APIRouter:
         return await change(request, "start")
 
     @api.post("/ring/stop", status_code=202, response_model=wire.Operation, responses=_CHANGE_REFUSED)
-    async def stop(request: Request) -> Response:
-        """Take the ring down; valid in every state."""
-        return await change(request, "stop")
+    async def stop(request: Request, force: bool = False) -> Response:
+        """Take the ring down; valid in every state but maintenance, which only `force` ends with it."""
+        return await change(request, "stop", force=force)
+
+    @api.post("/ring/hold", status_code=202, response_model=wire.Operation, responses=_CHANGE_REFUSED)
+    async def hold(request: Request, reason: str = Query("", max_length=200)) -> Response:
+        """Maintenance: leave everything as it is. Nothing is started, stopped or repaired until resume."""
+        return await change(request, "hold", reason)
+
+    @api.post("/ring/resume", status_code=202, response_model=wire.Operation, responses=_CHANGE_REFUSED)
+    async def resume(request: Request) -> Response:
+        """End the maintenance: what is wanted is seen to again."""
+        return await change(request, "resume")
 
     @api.post("/ring/clear", status_code=202, response_model=wire.Operation, responses=_CHANGE_REFUSED)
     async def clear(request: Request) -> Response:
@@ -68,6 +79,16 @@ def router(loop: Loop) -> APIRouter:
     async def doctor() -> Response:
         """Every check of every node, from any node: what it looked at, its verdict, and how to put it right."""
         return json(loop.doctor())
+
+    @api.get("/incidents", response_model=wire.Incidents)
+    async def incidents() -> Response:
+        """What every node has kept of the failures there were, from any node."""
+        return json(await loop.incidents())
+
+    @api.get("/incidents/{epoch}", response_model=wire.IncidentDetails, responses=documented(404, 422))
+    async def incident(epoch: int) -> Response:
+        """The evidence of one failure, by the epoch that it ended, from every node."""
+        return json(await loop.incident(epoch))
 
     @api.get("/plan", summary="The planned fabric: cables, links, ends, routes, environment")
     async def plan() -> JSONResponse:

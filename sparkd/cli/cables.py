@@ -7,6 +7,7 @@ from typing import Any
 
 from ring_mesh import PORTS, CablingError, Socket, by_order
 from ring_mesh.cabling import CablePair, cables_in_order
+from sparkd.cli import rates
 from sparkd.cli.answer import Json, members, rows, words
 from sparkd.cli.text import Style, clean, columns
 from sparkd.core import cabling
@@ -37,7 +38,8 @@ def _plug(end: Any) -> str:
 
 
 def block(ring: Json, style: Style, plan: Sequence[str] = ()) -> list[str]:
-    """A line for each cable, with the state of both ends; plan: the cables to show while no ring is heard.
+    """A line for each cable, with the state of both ends and the rates of its two rails, if they were measured; plan:
+    the cables to show while no ring is heard.
 
     An end that hears another port than the cable's far one says so.
     """
@@ -48,11 +50,11 @@ def block(ring: Json, style: Style, plan: Sequence[str] = ()) -> list[str]:
     cables = in_order(words(ring, "cables"), nodes) or in_order(plan, nodes)
     cables = cables or cables_in_order(by_order(nodes), nodes)
     pair = len(nodes) == 2
-    table = [["Cables", "", "", "", ""] if pair else ["Cables", "port 0", "", "port 1", ""]]
+    table = [["Cables", "", "", "", "", ""] if pair else ["Cables", "port 0", "", "port 1", "", ""]]
     for a, b in cables:
         here, there = (_end(known.get(end.node, {}), end, far) for end, far in ((a, b), (b, a)))
         left, right = (str(a), str(b)) if pair else (a.node, b.node)
-        table.append([f"  {left}", here, _wire(here, there), there, right])
+        table.append([f"  {left}", here, _wire(here, there), there, right, rates.of_cable(ring, a)])
     head, *lines = [style.fit("  ".join(row).rstrip()) for row in columns(table)]
     # A ring that is down has no addresses on its fabric, which is as it should be.
     colours = {" -X- ": "red", " ????": "yellow", " ----": "yellow" if ring.get("want") == "up" else None}

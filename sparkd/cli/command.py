@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sparkd import __version__
-from sparkd.cli import cluster, discover, doctor, fabric, ring, show
+from sparkd.cli import cluster, discover, doctor, fabric, incidents, ring, show
 from sparkd.cli.client import SOCKET, TOKEN_FILE, Client, parse_url, read_token
 from sparkd.cli.failure import MEANINGS, Exit, Failure
 from sparkd.cli.render import findings
@@ -58,23 +58,41 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"sparkctl {__version__}")
+    raw = argparse.RawDescriptionHelpFormatter
     daemon = _daemon_options()
     commands = parser.add_subparsers(required=True, metavar="COMMAND", title="commands")
 
     def add(name: str, help_text: str, more: str = "") -> argparse.ArgumentParser:
-        description = textwrap.fill(f"{help_text[0].upper()}{help_text[1:]}. {more}".strip(), 100)
-        return commands.add_parser(name, help=help_text, description=description, parents=[daemon])
+        text = f"{help_text[0].upper()}{help_text[1:]}. {more}".strip()
+        description = textwrap.fill(text, 78, break_on_hyphens=False)
+        return commands.add_parser(name, help=help_text, description=description, parents=[daemon], formatter_class=raw)
 
     command = add("up", "ask for the ring to run", f"If a check fails, nothing is started. {_CONDUCTOR}")
     _waiting(command, "the ring is ready, has been refused or has failed")
     command.set_defaults(run=lambda options: ring.up(_client(options), wait=options.wait, timeout=options.timeout))
 
-    command = add("down", "ask for the ring to stop", f"This is valid in every state. {_CONDUCTOR}")
+    always = "This is valid in every state but maintenance, which only --force ends with it."
+    command = add("down", "ask for the ring to stop", f"{always} {_CONDUCTOR}")
     _waiting(command, "no rank is left on any node")
-    command.set_defaults(run=lambda options: ring.down(_client(options), wait=options.wait, timeout=options.timeout))
+    command.add_argument("--force", action="store_true", help="also during maintenance, which ends with it")
+    command.set_defaults(
+        run=lambda options: ring.down(_client(options), wait=options.wait, timeout=options.timeout, force=options.force)
+    )
 
-    command = add("clear", "let a ring that is held after repeated failures be started again", _CONDUCTOR)
+    command = add(
+        "clear",
+        "let a ring that is held, or a host that is held out, after repeated failures take part again",
+        _CONDUCTOR,
+    )
     command.set_defaults(run=lambda options: ring.clear(_client(options)))
+
+    order = "leave the ring as it is, for maintenance: start, stop and repair nothing"
+    command = add("hold", order, f"What dies is shown, and nothing follows from it until resume. {_CONDUCTOR}")
+    command.add_argument("--reason", default="", metavar="TEXT", help="shown to everyone who looks at the ring")
+    command.set_defaults(run=lambda options: ring.hold(_client(options), options.reason))
+
+    command = add("resume", "end the maintenance that hold began", _CONDUCTOR)
+    command.set_defaults(run=lambda options: ring.resume(_client(options)))
 
     command = add("status", "show what the ring does and what it waits for")
     command.add_argument("--json", action="store_true", help="print what the API says")
@@ -99,6 +117,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--json", action="store_true", help="print one JSON object per line")
     command.set_defaults(run=lambda options: show.events(_client(options), as_json=options.json, follow=options.follow))
 
+    incidents.add_commands(commands, daemon, _client)
     fabric.add_commands(commands, daemon, _client)
     cluster.add_commands(commands)
     return parser

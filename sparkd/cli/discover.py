@@ -17,7 +17,9 @@ from sparkd.cli.text import Style, clean, columns, duration, say, style_of
 from sparkd.core import cabling
 from sparkd.core.facts import Neighbour
 
-_ABOUT_CABLES = re.compile(r"cable-.*|twins-split|name-clash|ipv6-off|cx7-functions-missing|fabric-released")
+_ABOUT_CABLES = re.compile(
+    r"cable-.*|twins-split|name-clash|node-id-twice|ipv6-off|link-local-missing|cx7-functions-missing|fabric-released"
+)
 _MARKS = {"repair": ("wait", "yellow"), "warn": ("warn", "yellow")}
 _NEIGHBOUR = ("device", "node", "node_id", "remote", "cluster")
 _SOURCES = ("network", "hello")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ring_mesh import PORTS
-from sparkd.cli import discover
+from sparkd.cli import discover, rates
 from sparkd.cli.answer import Json, rows
 from sparkd.cli.client import Client
 from sparkd.cli.failure import Exit
@@ -37,6 +37,10 @@ def add_commands(
     command = add("up", "let sparkd configure the fabric ports of this node again", "Other nodes are left as they are.")
     command.set_defaults(run=lambda options: up(client(options)))
 
+    more = "It is refused while a rank runs on this node. Other nodes keep what was measured between them."
+    command = add("measure", "forget how the rails of this node were measured: the next start measures them anew", more)
+    command.set_defaults(run=lambda options: measure(client(options)))
+
     command = add("show", "show the fabric ports of this node and what they are cabled to", "")
     command.add_argument("--json", action="store_true", help="print what the API says")
     command.set_defaults(run=lambda options: show(client(options), as_json=options.json))
@@ -57,6 +61,13 @@ def up(client: Client) -> Exit:
     return Exit.OK
 
 
+def measure(client: Client) -> Exit:
+    """Forget what was measured. Raises Failure while a rank runs here."""
+    node = clean(client.post("/v1/host/fabric/measure").get("node"))
+    say(f"{node}: what was measured of its rails is forgotten; the next start measures them again")
+    return Exit.OK
+
+
 def show(client: Client, *, as_json: bool) -> Exit:
     """Print the ports of this node."""
     ring, host = client.get("/v1/ring"), client.get("/v1/host")
@@ -65,19 +76,21 @@ def show(client: Client, *, as_json: bool) -> Exit:
         devices = {port.device for port in PORTS}
         links = [row for row in rows(host, "links") if row.get("device") in devices]
         known = links if isinstance(host.get("links"), list) else None
-        say(json.dumps({**part, "released": _released(ring), "links": known}, indent=2))
+        measured = ring.get("rails")
+        say(json.dumps({**part, "released": _released(ring), "links": known, "rails": measured}, indent=2))
     else:
         say(table(ring, host, style_of(sys.stdout)))
     return Exit.OK
 
 
 def table(ring: Json, host: Json, style: Style) -> str:
-    """A line for each port of the node that answers. Pure."""
+    """A line for each port of the node that answers; rates only if there are any. Pure."""
     node = clean(ring.get("node"))
     part = next((row for row in rows(ring, "fabric") if row.get("node") == node), {})
     known = {clean(link.get("device")): link for link in rows(host, "links")}
     ends = {clean(end.get("device")): end for end in rows(part, "ends")}
-    lines = [["  port", "domain", "device", "carrier", "MTU", "state", "neighbour"]]
+    measured = bool(rows(ring, "rails"))
+    lines = [["  port", "domain", "device", "carrier", "MTU", "state", *(["Gb/s"] if measured else []), "neighbour"]]
     for port in PORTS:
         link, end = known.get(port.device), ends.get(port.device)
         if isinstance(host.get("links"), list):
@@ -86,7 +99,8 @@ def table(ring: Json, host: Json, style: Style) -> str:
             carrier = "unknown"
         mtu = clean(link.get("mtu")) if link else "-"
         heard = discover.heard(port, ring, node)
-        lines.append([f"  {port.cage}", port.domain, port.device, carrier, mtu, _state(link, end), heard])
+        rate = [rates.of_device(ring, node, port.device)] if measured else []
+        lines.append([f"  {port.cage}", port.domain, port.device, carrier, mtu, _state(link, end), *rate, heard])
     text = [style.fit("  ".join(row)) for row in columns(lines)]
     text[1:] = [
         style.paint(line, None if row[3] == "yes" and row[5] == "as planned" else "yellow")

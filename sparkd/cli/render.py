@@ -83,6 +83,7 @@ def _head(ring: Json, style: Style) -> list[str]:
     told = [
         f"ring {clean(ring.get('cluster'))}, epoch {clean(ring.get('epoch'))}",
         _wanted(ring),
+        *_budget(ring),
         f"engine {clean(engine.get('name'))}, API on {conductor} {clean(engine.get('api'))}",
         f"told by {clean(ring.get('node'))}, conductor {conductor}",
     ]
@@ -103,6 +104,18 @@ def _wanted(ring: Json) -> str:
     # Over which socket is for the journal.
     by = re.sub(r"^operator (?:over the Unix socket|at \S+) on ", "operator on ", by)
     return f"wanted {want} by {by}" if reason in _ASKED else f"wanted {want} by {by}: {reason}"
+
+
+def _budget(ring: Json) -> list[str]:
+    """How often the ring may still come back by itself, once it has had to."""
+    budget = ring.get("budget")
+    if not isinstance(budget, dict) or not budget.get("used"):
+        return []
+    used, restarts, window = (budget.get(key) for key in ("used", "restarts", "window"))
+    if not isinstance(used, int) or not isinstance(restarts, int) or not isinstance(window, (int, float)):
+        return []
+    left = max(restarts - used, 0)
+    return [f"restarts left: {left} of {restarts} within {window / 60:.0f} min"]
 
 
 def _waits(ring: Json, style: Style) -> list[str]:

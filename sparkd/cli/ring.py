@@ -1,9 +1,10 @@
-"""up, down, clear: changing what the ring does, and waiting until it does."""
+"""up, down, clear, hold, resume: changing what the ring does, and waiting until it does."""
 
 from __future__ import annotations
 
 import sys
 import time
+import urllib.parse
 from collections.abc import Callable
 
 from sparkd.cli import render
@@ -25,9 +26,12 @@ def up(client: Client, *, wait: bool, timeout: float | None = None) -> Exit:
     return _change(client, "start", _is_up if wait else None, timeout)
 
 
-def down(client: Client, *, wait: bool, timeout: float | None = None) -> Exit:
-    """Ask for a stop; with `wait`, until no rank is left (OK) or someone else has started the ring (ERROR)."""
-    return _change(client, "stop", _is_down if wait else None, timeout)
+def down(client: Client, *, wait: bool, timeout: float | None = None, force: bool = False) -> Exit:
+    """Ask for a stop; with `wait`, until no rank is left (OK) or someone else has started the ring (ERROR).
+
+    force: also of a ring in maintenance, which ends with it.
+    """
+    return _change(client, "stop?force=true" if force else "stop", _is_down if wait else None, timeout)
 
 
 def clear(client: Client) -> Exit:
@@ -35,12 +39,22 @@ def clear(client: Client) -> Exit:
     return _change(client, "clear", None, None)
 
 
+def hold(client: Client, reason: str) -> Exit:
+    """Ask for maintenance."""
+    return _change(client, f"hold?{urllib.parse.urlencode({'reason': reason})}" if reason else "hold", None, None)
+
+
+def resume(client: Client) -> Exit:
+    """End the maintenance."""
+    return _change(client, "resume", None, None)
+
+
 def _change(client: Client, what: str, verdict: Verdict | None, timeout: float | None) -> Exit:
     started = time.monotonic()
     operation = client.post(f"/v1/ring/{what}")
     epoch = operation.get("epoch")
     if not isinstance(epoch, int):
-        raise Failure(Exit.ERROR, f"the answer to {what} names no epoch")
+        raise Failure(Exit.ERROR, f"the answer to {what.partition('?')[0]} names no epoch")
     summary = clean(operation.get("summary"))
     line = summary if summary.startswith(f"epoch {epoch} ") else f"epoch {epoch}: {summary}"
     say("\n".join(style_of(sys.stdout).wrap(line, "", "  ")) if sys.stdout.isatty() else line)
@@ -88,6 +102,8 @@ def _is_up(ring: Json) -> Exit | None:
         return Exit.OK
     if ring.get("phase") == "held":
         raise Failure(Exit.ERROR, f"the ring is held: {clean(ring.get('reason'))}", "sparkctl status; sparkctl clear")
+    if ring.get("phase") == "maintenance":
+        raise Failure(Exit.ERROR, clean(ring.get("summary")), "sparkctl resume")
     if ring.get("want") != "up":
         raise Failure(Exit.ERROR, f"stopped by {clean(ring.get('by'))}: {clean(ring.get('reason'))}")
     return None
@@ -96,6 +112,8 @@ def _is_up(ring: Json) -> Exit | None:
 def _is_down(ring: Json) -> Exit | None:
     if ring.get("want") == "up":
         raise Failure(Exit.ERROR, f"started again by {clean(ring.get('by'))}: {clean(ring.get('reason'))}")
+    if ring.get("phase") == "maintenance":
+        raise Failure(Exit.ERROR, clean(ring.get("summary")), "sparkctl down --force")
     # A held ring is down as well, and says so by its ranks.
     states = {row.get("state") for row in rows(ring, "ranks")}
     gone = ring.get("phase") == "down" or (ring.get("phase") == "held" and states <= {"down", "ended"})

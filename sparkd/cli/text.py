@@ -18,6 +18,7 @@ PHASE_COLOURS = {
     "starting": "yellow",
     "stopping": "yellow",
     "held": "red",
+    "maintenance": "yellow",
 }
 
 

@@ -50,6 +50,7 @@ def load(
     cluster = check.cluster()
     engine, listen = check.engine_and_listen()
     policy, tick = check.policy_and_tick()
+    keeping = check.keeping()
     addresses = {member.name: member.address for member in cluster.nodes} if cluster else {}
     if node is not None and cluster is not None and node not in addresses:
         check.add("node.name", shown(node), f"one of {', '.join(addresses)}")
@@ -60,7 +61,7 @@ def load(
         check_modes([paths.token, paths.cluster_key, paths.tls / "node.key"], check.problems)
     if check.problems or node is None or cluster is None:
         raise ConfigError(check.problems)
-    return Settings(node, cluster, policy, tick, engine, listen, paths, token, cluster_key, document.sources)
+    return Settings(node, cluster, policy, tick, engine, listen, paths, token, cluster_key, keeping, document.sources)
 
 
 def load_cluster(path: Path) -> Cluster:
@@ -72,6 +73,7 @@ def load_cluster(path: Path) -> Cluster:
     cluster = check.cluster()
     check.engine_and_listen()
     check.policy_and_tick()
+    check.keeping()
     if check.problems or cluster is None:
         raise ConfigError(check.problems)
     return cluster

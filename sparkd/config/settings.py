@@ -49,6 +49,14 @@ class Listen:
 
 
 @dataclass(frozen=True)
+class Keeping:
+    """`[incidents]`: for how long, and how much, evidence of failures is kept on this node."""
+
+    days: float = 30
+    mebibytes: float = 64
+
+
+@dataclass(frozen=True)
 class Paths:
     """Where things are. tls: directory with ca.crt, node.crt and node.key."""
 
@@ -95,4 +103,5 @@ class Settings:
     paths: Paths
     token: str | None = field(repr=False)
     cluster_key: bytes = field(repr=False)
+    keeping: Keeping = Keeping()
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)

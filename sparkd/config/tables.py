@@ -8,19 +8,32 @@ from ipaddress import IPv4Address
 from ring_mesh import Cluster, ClusterError, parse_cluster
 from ring_mesh.cluster import shown, unknown_keys
 from sparkd.config.files import Document
-from sparkd.config.settings import Engine, Listen, Problem
+from sparkd.config.settings import Engine, Keeping, Listen, Problem
+from sparkd.core.railfacts import RailPolicy
 from sparkd.core.snapshot import Policy
 
 ENGINES = ("probe",)
+# Within less, a stream over TCP has not come up to its rate.
+_MEASURE_SECONDS_MIN = 0.05
 
 _TABLES: dict[str, tuple[str, ...]] = {
     "node": ("name",),
     "cluster": (),  # its keys are known to ring_mesh
-    "fabric": ("address_plan",),
+    "fabric": ("address_plan", "measure_seconds", "rail_min_gbps", "rail_min_tcp_gbps", "node_slow_ratio"),
     "engine": ("name", "rendezvous_port", "api"),
     "listen": ("operator", "peer_port"),
-    "recovery": ("backoff_seconds", "backoff_max_seconds", "restarts", "window_minutes"),
+    "recovery": (
+        "backoff_seconds",
+        "backoff_max_seconds",
+        "restarts",
+        "window_minutes",
+        "memory_back_percent",
+        "memory_back_seconds",
+        "memory_floor_mib",
+        "hard_reset_hours",
+    ),
     "peers": ("fresh_seconds", "tick_seconds"),
+    "incidents": ("keep_days", "keep_mib"),
 }
 
 
@@ -102,10 +115,30 @@ class Checker:
             window=60 * self._number("recovery.window_minutes", Policy.window / 60, 1, 10080),
             peer_fresh=self._number("peers.fresh_seconds", Policy.peer_fresh, 1, 300),
             adopt=self._address_plan() == "adopt",
+            memory_back=self._memory_back(),
+            memory_floor_kib=self._memory_floor(),
+            hard_reset_window=3600 * self._number("recovery.hard_reset_hours", Policy.hard_reset_window / 3600, 0, 720),
+            memory_back_seconds=self._number("recovery.memory_back_seconds", Policy.memory_back_seconds, 0, 86400),
+            rails=self._rails(),
         )
         self._at_least("recovery.backoff_max_seconds", policy.backoff_max, "backoff_seconds", policy.backoff)
         self._at_least("peers.fresh_seconds", policy.peer_fresh, "twice tick_seconds", 2 * tick)
         return policy, tick
+
+    def _memory_back(self) -> float | None:
+        percent = self._number("recovery.memory_back_percent", -1, 0, 100)
+        return None if percent < 0 else percent / 100
+
+    def _memory_floor(self) -> int | None:
+        mebibytes = self._integer("recovery.memory_floor_mib", -1, 0, 1024 * 1024)
+        return None if mebibytes < 0 else mebibytes * 1024
+
+    def keeping(self) -> Keeping:
+        """`[incidents]`."""
+        return Keeping(
+            self._number("incidents.keep_days", Keeping.days, 0, 3650),
+            self._number("incidents.keep_mib", Keeping.mebibytes, 1, 65536),
+        )
 
     def _address_plan(self) -> str:
         expected = "base or adopt"
@@ -113,6 +146,18 @@ class Checker:
         if named not in expected.split(" or "):
             self.add("fabric.address_plan", shown(named), expected)
         return named
+
+    def _rails(self) -> RailPolicy | None:
+        """How rails are measured; None for `measure_seconds = 0`."""
+        policy = RailPolicy(
+            seconds=self._number("fabric.measure_seconds", RailPolicy.seconds, 0, 10),
+            min_gbps=self._number("fabric.rail_min_gbps", RailPolicy.min_gbps, 0, 1000),
+            min_tcp_gbps=self._number("fabric.rail_min_tcp_gbps", RailPolicy.min_tcp_gbps, 0, 1000),
+            slow_ratio=self._number("fabric.node_slow_ratio", RailPolicy.slow_ratio, 0, 1),
+        )
+        if 0 < policy.seconds < _MEASURE_SECONDS_MIN:
+            self.add("fabric.measure_seconds", f"{policy.seconds:g}", f"0, or from {_MEASURE_SECONDS_MIN:g} to 10")
+        return policy if policy.seconds else None
 
     def _value(self, key: str) -> object | None:
         table, _, name = key.partition(".")

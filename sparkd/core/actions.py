@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sparkd.core.boots import BootMemory
 from sparkd.core.model import Attempt, FabricMemory, Intent
 
 ROUTE_PROTOCOL = 173  # our number in rtm_protocol, free in iproute2's rt_protos; what carries it is ours to remove
@@ -28,7 +29,7 @@ class SetDown:
 
 @dataclass(frozen=True)
 class SetSysctl:
-    """net.ipv4.conf.DEVICE.NAME"""
+    """net.ipv4.conf.DEVICE.NAME, or net.ipv6.conf.DEVICE.addr_gen_mode."""
 
     device: str
     name: str
@@ -90,6 +91,13 @@ class Remember:
 
 
 @dataclass(frozen=True)
+class NoteBoot:
+    """Save which boot of the host this is, and which resets there were."""
+
+    boots: BootMemory
+
+
+@dataclass(frozen=True)
 class StartRank:
     """Record the attempt durably, write the environment file, start the unit of this epoch.
 
@@ -98,6 +106,21 @@ class StartRank:
 
     attempt: Attempt
     hcas: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Start the unit that measures rails. devices: of this host, to be measured; hcas: as in StartRank."""
+
+    epoch: int
+    devices: tuple[str, ...]
+    hcas: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StopMeasuring:
+    epoch: int
+    why: str
 
 
 @dataclass(frozen=True)
@@ -120,4 +143,6 @@ class Record:
     attempt: Attempt
 
 
-Action = Adopt | ApplyFabric | Remember | StartRank | StopRank | ForgetRank | Record
+Action = (
+    Adopt | ApplyFabric | Remember | NoteBoot | Measure | StopMeasuring | StartRank | StopRank | ForgetRank | Record
+)

@@ -5,9 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ring_mesh import FABRIC_DEVICES
-from sparkd.core import gates, links, recovery
-from sparkd.core.actions import Action, ApplyFabric, ForgetRank, Record, Remember, StartRank, StopRank
-from sparkd.core.model import Attempt, FabricMemory, NetworkFacts, RankUnit, Unknown
+from sparkd.core import free, gates, links, measuring, rails, recovery, settle
+from sparkd.core.actions import (
+    Action,
+    ApplyFabric,
+    ForgetRank,
+    Measure,
+    Record,
+    Remember,
+    StartRank,
+    StopMeasuring,
+    StopRank,
+)
+from sparkd.core.checks import pci
+from sparkd.core.model import Attempt, FabricMemory, NetworkFacts, RankUnit, RoceFact, Unknown
+from sparkd.core.railfacts import MeasureUnit
 from sparkd.core.snapshot import Snapshot
 
 
@@ -63,7 +75,7 @@ def mend(s: Snapshot) -> tuple[Action, ...]:
     """
     if isinstance(s.network, Unknown) or isinstance(s.host, Unknown) or isinstance(s.units, Unknown):
         return ()
-    if any(unit.alive for unit in s.units):
+    if any(unit.alive for unit in s.units) or free.left(s) != ():
         return ()
     memory = s.memory
     if memory.boot_id != s.host.boot_id:
@@ -90,13 +102,56 @@ def start(s: Snapshot) -> tuple[Action, ...]:
         return ()
     if tried(s) or gates.waits(s):
         return ()
-    present = {fact.hca for fact in s.roce}
-    hcas = tuple(end.hca for end in s.plan.ends_of(s.node) if end.hca in present)
-    attempt = Attempt(s.intent.epoch, s.host.boot_id, s.now, cluster=s.description)
+    attempt = Attempt(
+        s.intent.epoch, s.host.boot_id, s.now, cluster=s.description, available_kib=settle.before_start(s, s.host)
+    )
     if not isinstance(s.network, Unknown):
         others = tuple(f"{c.device} {c.address}" for c in links.foreign(s.plan, s.node, s.network))
         attempt = replace(attempt, flaps=_flaps(s.network), foreign=others)
-    return (StartRank(attempt, hcas),)
+    if s.hardware is not None and s.hardware.pci is not None:
+        attempt = replace(attempt, pci={f.address: pci.mark(f) for f in s.hardware.pci.functions})
+    return (StartRank(attempt, _hcas(s, s.roce)),)
+
+
+def measure(s: Snapshot) -> tuple[Action, ...]:
+    """Measure what is not measured of this host's rails once every earlier gate is open; stop what measures in vain.
+
+    Never while a rank runs anywhere: both would suffer. A rail that could not be measured is tried again after a pause.
+    """
+    if isinstance(s.rails, Unknown):
+        return ()
+    running = s.rails.running
+    if running is not None:
+        why = _measures_in_vain(s, running)
+        return (StopMeasuring(running.epoch, why),) if why and not running.stopping else ()
+    if s.intent.want == "down" or isinstance(s.roce, Unknown) or tried(s):
+        return ()
+    devices = rails.wanted(s)
+    if not devices or measuring.pause(s) or gates.before_measuring(s) or _any_rank(s):
+        return ()
+    return (Measure(s.intent.epoch, devices, _hcas(s, s.roce)),)
+
+
+def _measures_in_vain(s: Snapshot, running: MeasureUnit) -> str:
+    if s.intent.want == "down":
+        return s.intent.reason
+    if running.epoch != s.intent.epoch:
+        return f"the ring is at epoch {s.intent.epoch}"
+    return _any_rank(s)
+
+
+def _any_rank(s: Snapshot) -> str:
+    """That a rank is alive somewhere, in words; empty if none is."""
+    own = () if isinstance(s.units, Unknown) else s.units
+    for node, units in ((s.node, own), *((report.node, report.units or ()) for _, report in gates.fresh(s))):
+        if any(unit.alive for unit in units):
+            return f"a rank runs on {node}"
+    return ""
+
+
+def _hcas(s: Snapshot, roce: tuple[RoceFact, ...]) -> tuple[str, ...]:
+    present = {fact.hca for fact in roce}
+    return tuple(end.hca for end in s.plan.ends_of(s.node) if end.hca in present)
 
 
 def _flaps(seen: NetworkFacts) -> dict[str, int]:

@@ -13,6 +13,7 @@ from ipaddress import IPv4Interface
 
 from ring_mesh import PORTS, Cabling, Cluster, Plan, Port, Socket, adopt, plan, ring_order
 from sparkd.core import findings as catalogue
+from sparkd.core import hearing
 from sparkd.core.facts import HelloFacts, Neighbour, NetworkFacts
 from sparkd.core.model import AddressClaim, Finding, PeerView
 
@@ -95,10 +96,17 @@ def discovered(cluster: Cluster, known: Heard) -> Cabling:
 def judge(cluster: Cluster, node: str, seen: NetworkFacts, own: HelloFacts, known: Heard) -> Iterator[Finding]:
     """What is wrong with the cables of this host's ports that have carrier."""
     for device in own.deaf:
-        yield catalogue.port_deaf(node, device)
+        yield hearing.port_deaf(node, device)
+    mute = [link.device for link in seen.links if not link.link_local and link.device not in own.deaf]
+    for device in mute:
+        yield hearing.link_local_missing(node, device)
+    for n in own.neighbours:
+        others = [m for m in own.neighbours if m.node_id == n.node_id and m.boot != n.boot and m.ours]
+        if n.ours and n.node_id != own.node_id and others:
+            yield hearing.node_id_twice(node, n.device, n, others[0])
     for cage in (0, 1):
         lit = [port.device for port in PORTS if port.cage == cage and _lit(seen, port.device)]
-        lit = [device for device in lit if device not in own.deaf]
+        lit = [device for device in lit if device not in own.deaf and device not in mute]
         if len(lit) == 2:
             yield from _judge_cage(cluster, node, cage, lit, own, known)
 
@@ -110,8 +118,11 @@ def _judge_cage(
     strangers = [n for n in here if not n.ours]
     doubles = [n for n in here if n.ours and n.node == node and n.node_id != own.node_id]
     loops = [n for n in here if n.ours and n.node_id == own.node_id]
+    copies = [n for n in loops if n.boot != own.boot or (n.mac and own.macs and n.mac not in own.macs)]
     if strangers:
         yield catalogue.cable_foreign(node, cage, strangers[0].node, strangers[0].cluster)
+    elif copies:
+        yield hearing.node_id_twice(node, f"port {cage}", copies[0], None)
     elif doubles:
         yield catalogue.name_clash(node, cage, doubles[0].remote)
     elif loops:

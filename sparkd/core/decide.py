@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sparkd.core import bringup, gates, intent, recovery
-from sparkd.core.actions import Action, Adopt, Record
-from sparkd.core.model import Attempt, Finding, Intent, Phase, Unknown
+from sparkd.core import boots, bringup, free, gates, intent, measuring, rails, recovery
+from sparkd.core.actions import Action, Adopt, NoteBoot, Record
+from sparkd.core.model import Attempt, Finding, Intent, Phase, Process, Unknown
 from sparkd.core.ranks import RankView, view
 from sparkd.core.snapshot import Snapshot
 
@@ -17,6 +17,7 @@ from sparkd.core.snapshot import Snapshot
 @dataclass(frozen=True)
 class Decision:
     """`actions` in order; `waits` one sentence each; `after` seconds until deciding again is worth it, None if never.
+    `left`: as in sparkd.core.free.
 
     `intent` and `attempt` are those that hold once the actions are done.
     """
@@ -30,6 +31,7 @@ class Decision:
     intent: Intent
     attempt: Attempt | None
     after: float | None = None
+    left: tuple[Process, ...] | None = ()
 
 
 def decide(s: Snapshot) -> Decision:
@@ -41,7 +43,12 @@ def decide(s: Snapshot) -> Decision:
     followed = recovery.follow(s)
     if followed is not None:
         actions.append(Record(followed))
-        s = replace(s, attempt=followed)
+        s = replace(s, attempt=followed, just_ended=followed.ended_at is not None)
+    # Not in the first cycle: a daemon that starts has better to do than to wait for a disk once more.
+    if s.hardware is not None and (booted := boots.arrived(s)) is not None:
+        actions.append(NoteBoot(booted))
+    if s.intent.paused:
+        return _left_alone(s, actions)
     verdict = recovery.judge(s) if s.intent.want == "up" else None
     if verdict is not None and verdict.intent is not None and s.conductor:
         actions.append(Adopt(verdict.intent))
@@ -54,6 +61,7 @@ def decide(s: Snapshot) -> Decision:
     actions += bringup.clean(s)
     actions += bringup.mend(s)
     if verdict is None:
+        actions += bringup.measure(s)
         actions += bringup.start(s)
     ranks = view(s)
     phase = _phase(s, ranks)
@@ -67,14 +75,42 @@ def decide(s: Snapshot) -> Decision:
         gates.own_findings(s),
         s.intent,
         s.attempt,
-        verdict.after if verdict is not None and s.conductor else None,
+        _after(s, verdict),
+        free.left(s),
     )
 
 
+def _left_alone(s: Snapshot, actions: list[Action]) -> Decision:
+    """Maintenance: what happens is seen, recorded and told, and nothing follows from it."""
+    ranks = view(s)
+    phase = _phase(s, ranks)
+    waits = (*gates.all_adopted(s), *_waits(s, phase, ranks))
+    summary = _summary(s, phase, waits)
+    assert s.intent.maintenance is not None
+    summary = f"{s.intent.maintenance.sentence(s.now)}; {summary}"
+    return Decision(
+        phase, tuple(actions), waits, summary, ranks, gates.own_findings(s), s.intent, s.attempt, left=free.left(s)
+    )
+
+
+def _after(s: Snapshot, verdict: recovery.Verdict | None) -> float | None:
+    if verdict is not None:
+        return verdict.after if s.conductor else None
+    if s.intent.want == "up" and rails.wanted(s) and (pause := measuring.pause(s)):
+        return pause
+    return free.look_again(s)
+
+
 def _phase(s: Snapshot, ranks: tuple[RankView, ...]) -> Phase:
+    phase = _phase_of(s, ranks)
+    # Nobody sees to it that a ring in maintenance gets to where it would go.
+    return "maintenance" if s.intent.paused and phase in ("gated", "starting", "stopping") else phase
+
+
+def _phase_of(s: Snapshot, ranks: tuple[RankView, ...]) -> Phase:
     alive = any(rank.alive for rank in ranks)
     if s.intent.want == "down":
-        return "stopping" if alive else "held" if s.intent.held else "down"
+        return "stopping" if alive or free.settling(s) else "held" if s.intent.held else "down"
     if any(rank.condition == "ended" for rank in ranks):
         return "stopping" if alive else "gated"
     if any(rank.condition == "stopping" for rank in ranks):
@@ -97,11 +133,17 @@ def _waits(s: Snapshot, phase: Phase, ranks: tuple[RankView, ...]) -> tuple[str,
             own = () if bringup.tried(s) else gates.waits(s)
             return (*own, *(rank.sentence for rank in ranks if rank.condition != "ready"))
         case "stopping":
-            return tuple(f"{rank.unit} on {rank.node} to end" for rank in ranks if rank.alive)
+            ending = (rank.left or f"{rank.unit} on {rank.node} to end" for rank in ranks if rank.alive)
+            return (*ending, *(free.settling(s) if s.intent.want == "down" else ()))
         case "degraded":
             return (*(why for _, why in gates.silent(s)), *gates.blemishes(s))
         case "down" | "held":
-            return tuple(f"{why}, so it is not known to be free" for _, why in gates.silent(s))
+            return (*(f"{why}, so it is not known to be free" for _, why in gates.silent(s)), *free.held(s))
+        case "maintenance":
+            # The likeliest cause of what has ended first.
+            causes = [death.rank for death in recovery.deaths(s)] if s.intent.want == "up" else []
+            left = sorted(ranks, key=lambda rank: causes.index(rank.rank) if rank.rank in causes else len(causes))
+            return tuple(rank.sentence for rank in left if rank.condition != "ready")
         case "ready":
             return ()
 
@@ -131,6 +173,8 @@ def _summary(s: Snapshot, phase: Phase, waits: tuple[str, ...]) -> str:
             return f"epoch {epoch} is stopping: {waiting or s.intent.reason}"
         case "gated":
             return f"epoch {epoch} waits: {waiting or 'every gate is open, the ranks are next'}"
+        case "maintenance":
+            return f"epoch {epoch} is left as it is: {waiting}"
         case "held":
             return f"held: {s.intent.reason}; mend it, then sparkctl clear and sparkctl up"
         case "down":

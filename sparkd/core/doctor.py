@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sparkd.core import checks
+from sparkd.core import checks, reach
 from sparkd.core.checks import CheckResult, Seen
-from sparkd.core.hardware import HardwareFacts
-from sparkd.core.model import CheckOutcome, Unknown
+from sparkd.core.hardware import GidFact, HardwareFacts
+from sparkd.core.model import Attempt, CheckOutcome, Unknown
 
 if TYPE_CHECKING:
     from sparkd.core.snapshot import Snapshot
@@ -20,7 +20,28 @@ def examine(s: Snapshot) -> tuple[CheckResult, ...]:
         return ()
     network = None if isinstance(s.network, Unknown) else s.network
     alive = None if isinstance(s.units, Unknown) else any(unit.alive for unit in s.units)
-    return checks.run(Seen(s.node, s.hardware, network, alive, adopt=s.policy.adopt))
+    available = None if isinstance(s.host, Unknown) else s.host.memory_available_kib or None
+    return checks.run(
+        Seen(
+            s.node,
+            s.hardware,
+            network,
+            alive,
+            _gids_before(s.attempt),
+            adopt=s.policy.adopt,
+            available=available,
+            reach=reach.peer_ports(s),
+            hcas=tuple(end.hca for end in s.plan.ends_of(s.node)),
+            pci_before=None if s.attempt is None else s.attempt.pci,
+        )
+    )
+
+
+def _gids_before(began: Attempt | None) -> tuple[GidFact, ...] | None:
+    if began is None or not began.gids:
+        return None
+    marks = ((hca, *mark.split()) for hca, mark in began.gids.items())
+    return tuple(GidFact(hca, index=int(index), address=address) for hca, index, address in marks)
 
 
 def compare(s: Snapshot) -> tuple[CheckResult, ...]:
@@ -39,4 +60,4 @@ def shared(facts: HardwareFacts | None) -> HardwareFacts | None:
     """The part that is compared between hosts, so that reports stay small."""
     if facts is None:
         return None
-    return replace(facts, memory=None, gids=None, owners=None, rank=None, supervisors=None)
+    return replace(facts, memory=None, gids=None, owners=None, rank=None, supervisors=None, rails=None)

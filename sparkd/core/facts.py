@@ -51,7 +51,8 @@ class RankUnit:
 class LinkFact:
     """One network device. `carrier_changes` counts every flap; netlink events miss short ones.
 
-    `settings`: the sysctls net.ipv4.conf.DEVICE.NAME that sparkd sets, by name, of fabric ports.
+    `settings`: the sysctls net.ipv4.conf.DEVICE.NAME, and IPv6's addr_gen_mode, that sparkd sets, by name, of fabric
+    ports. `link_local` is False for a fabric port on which IPv6 works but for its fe80:: address, which is not there.
     """
 
     device: str
@@ -61,6 +62,7 @@ class LinkFact:
     mac: str = ""
     carrier_changes: int = 0
     settings: dict[str, str] = field(default_factory=dict)
+    link_local: bool = True
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,16 @@ class RouteFact:
 
 @dataclass(frozen=True)
 class NetworkFacts:
-    """`writer`: the other process that has just changed an address or a route, e.g. "NetworkManager (pid 812)"."""
+    """`writer`: the other process that has just changed an address or a route, e.g. "NetworkManager (pid 812)".
+
+    `ways`: how the kernel would send to the single addresses that sparkd's routes and subnets are there for.
+    """
 
     links: tuple[LinkFact, ...] = ()
     addresses: tuple[AddressFact, ...] = ()
     routes: tuple[RouteFact, ...] = ()
     writer: str = ""
+    ways: tuple[RouteFact, ...] = ()
 
     def link(self, device: str) -> LinkFact | None:
         return next((link for link in self.links if link.device == device), None)
@@ -98,18 +104,24 @@ class NetworkFacts:
 
 @dataclass(frozen=True)
 class RoceFact:
-    """One RDMA device of /sys/class/infiniband. `state` is port 1's, e.g. "ACTIVE"."""
+    """One RDMA device of /sys/class/infiniband. `state` is port 1's, e.g. "ACTIVE".
+
+    `gid`: where the address that a rank was started with is in its GID table, as in Attempt.gids; empty when it is
+    nowhere, None when nobody has looked or the table did not tell.
+    """
 
     hca: str
     state: str = ""
     netdev: str = ""
+    gid: str | None = None
 
 
 @dataclass(frozen=True)
 class Neighbour:
     """Who is heard on a fabric port of this host, by the hello that its port sends.
 
-    `ours`: the hello carries the cluster's key. A foreign one is only as true as whoever sent it.
+    `ours`: the hello carries the cluster's key. A foreign one is only as true as whoever sent it. `boot` and `mac` (of
+    the far port) tell machines apart that have one id, as copies of one disk do.
     """
 
     device: str
@@ -118,23 +130,64 @@ class Neighbour:
     remote: str
     cluster: str = ""
     ours: bool = True
+    boot: str = ""
+    mac: str = ""
 
 
 @dataclass(frozen=True)
 class HelloFacts:
-    """`node_id` is this host's own. `deaf` are the ports that cannot hear: IPv6 is switched off on them. `settled` are
-    those that have listened for so long that a neighbour would have been heard.
+    """`node_id`, `boot` and `macs` (of its fabric ports) are this host's own. `deaf` are the ports that cannot hear:
+    IPv6 is switched off on them. `settled` are those that have listened for so long that a neighbour would have been
+    heard.
     """
 
     node_id: str
     neighbours: tuple[Neighbour, ...] = ()
     deaf: tuple[str, ...] = ()
     settled: tuple[str, ...] = ()
+    boot: str = ""
+    macs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PortBefore:
+    """A fabric port as sparkd found it, to be restored by `sparkctl fabric down`. settings: sysctls by name."""
+
+    device: str
+    up: bool
+    mtu: int
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class FabricMemory:
+    """What persists of the fabric: the ports as found in this boot, and whether an operator took them from sparkd."""
+
+    boot_id: str = ""
+    before: tuple[PortBefore, ...] = ()
+    released: bool = False
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process in the control group of a rank's unit. `command`: the beginning of its command line."""
+
+    pid: int
+    user: str
+    command: str
+    unit: str
+
+    @property
+    def words(self) -> str:
+        return f"pid {self.pid} ({self.command}, user {self.user})"
 
 
 @dataclass(frozen=True)
 class HostFacts:
+    """`rank_processes`: all in the control groups of rank units, whether the unit is alive or not."""
+
     boot_id: str
     memory_total_kib: int = 0
     memory_available_kib: int = 0
     kernel: str = ""
+    rank_processes: tuple[Process, ...] = ()

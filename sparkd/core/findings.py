@@ -97,17 +97,6 @@ def peer_unheard(node: str, peer: str, why: str) -> Finding:
     )
 
 
-def config_skew(node: str, key: str, here: str, conductor: str, there: str) -> Finding:
-    return _refuse(
-        "config-skew",
-        node,
-        key,
-        here,
-        f"{there}, as on {conductor}",
-        f"make {key} equal on {node} and {conductor}, then systemctl restart sparkd",
-    )
-
-
 def held(node: str, intent: Intent) -> Finding:
     return _refuse("held", node, f"epoch {intent.epoch}", intent.reason, "a ring that is not held", "sparkctl clear")
 
@@ -120,17 +109,6 @@ def generation_mixed(node: str, unit: str, epoch: int) -> Finding:
         "a rank of another epoch is alive",
         f"only ranks of epoch {epoch}",
         "wait for sparkd to stop it",
-    )
-
-
-def port_deaf(node: str, device: str) -> Finding:
-    return _refuse(
-        "ipv6-off",
-        node,
-        device,
-        "IPv6 is off (or the MTU is below 1280), so the port cannot tell what it is cabled to",
-        "the kernel's fe80:: address on each fabric port",
-        f"sysctl -w net.ipv6.conf.{device}.disable_ipv6=0, and take the setting out of /etc/sysctl.d",
     )
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ring_mesh import CablingError
-from sparkd.core import cabling, checks, doctor, judge, links
+from sparkd.core import cabling, checks, doctor, free, judge, links, measuring, rails
 from sparkd.core import findings as catalogue
-from sparkd.core.model import Finding, PeerView, Report, Unknown
+from sparkd.core.model import Finding, Intent, PeerView, Report, Unknown
+from sparkd.core.skew import skews
 from sparkd.core.snapshot import Snapshot
 
 
@@ -48,6 +49,7 @@ def ring_findings(s: Snapshot) -> tuple[Finding, ...]:
     found += _skews(s)
     found += checks.findings(doctor.compare(s))
     found += [finding for finding in judge.unfit_addresses(s) if finding not in found]
+    found += rails.findings(s)
     # Each cable is right and has been heard, as far as anybody says, and yet they make no ring.
     if not s.cables and all(f.severity != "refuse" and f.id != "cable-unheard" for f in found):
         found.append(catalogue.cable_ring(s.node, cable_fault(s)))
@@ -73,12 +75,7 @@ def blemishes(s: Snapshot) -> list[str]:
 
 
 def _skews(s: Snapshot) -> list[Finding]:
-    return [
-        catalogue.config_skew(report.node, key, report.digests.get(key, "missing"), s.node, value)
-        for _, report in fresh(s)
-        for key, value in sorted(s.digests.items())
-        if report.digests.get(key) != value
-    ]
+    return skews(s.node, s.digests, (report for _, report in fresh(s)))
 
 
 def peers_answer(s: Snapshot) -> list[str]:
@@ -87,10 +84,16 @@ def peers_answer(s: Snapshot) -> list[str]:
 
 def all_adopted(s: Snapshot) -> list[str]:
     return [
-        f"{report.node} has not adopted epoch {s.intent.epoch} yet (it is at {report.intent.epoch})"
+        f"{report.node} has not adopted epoch {_number(s.intent)} yet (it is at {_number(report.intent)}"
+        + ("" if report.intent.of(s.cluster.name) else f" of cluster {report.intent.cluster}")
+        + ")"
         for _, report in fresh(s)
-        if report.intent.epoch != s.intent.epoch
+        if report.intent.order != s.intent.order or not report.intent.of(s.cluster.name)
     ]
+
+
+def _number(intent: Intent) -> str:
+    return f"{intent.epoch}.{intent.revision}" if intent.revision else str(intent.epoch)
 
 
 def no_older_rank(s: Snapshot) -> list[str]:
@@ -105,7 +108,7 @@ def no_older_rank(s: Snapshot) -> list[str]:
             waits.append(f"{report.node} cannot tell which ranks run: {'; '.join(report.unknown)}")
         else:
             waits += [f"{u.name} on {report.node} is still alive" for u in report.units if _older(s, u.alive, u.epoch)]
-    return waits
+    return waits + free.waits(s)
 
 
 def _older(s: Snapshot, alive: bool, epoch: int) -> bool:
@@ -162,6 +165,11 @@ def ended(s: Snapshot) -> Iterator[tuple[str, str]]:
             yield peer.name, attempt.incident or attempt.sentence
 
 
+def rails_measured(s: Snapshot) -> list[str]:
+    """Every rail has been measured as it is now, and is good. Nothing is measured any more."""
+    return [finding.sentence for finding in rails.findings(s)] + measuring.waits(s)
+
+
 def workers_run(s: Snapshot) -> list[str]:
     """Rank 0 goes last, but does not wait for the workers to be ready: only until their processes run."""
     if not s.conductor:
@@ -180,14 +188,23 @@ GATES: tuple[Callable[[Snapshot], list[str]], ...] = (
     no_older_rank,
     digests_equal,
     fabric_verified,
+    rails_measured,
     workers_run,
 )
+_LATE = 2
+
+
+def before_measuring(s: Snapshot) -> list[str]:
+    """The sentences of every shut gate before the rails are measured."""
+    return [sentence for gate in GATES[:-_LATE] for sentence in gate(s)]
 
 
 def waits(s: Snapshot) -> tuple[str, ...]:
     """What a start of this host's rank waits for: the sentences of every shut gate, in the order of the gates.
 
-    The last gate only speaks when all others are open, since nothing runs before.
+    The last two only speak when all before them are open, since nothing is measured, and nothing runs, before.
     """
-    sentences = [sentence for gate in GATES[:-1] for sentence in gate(s)]
-    return tuple(sentences or workers_run(s))
+    sentences = before_measuring(s)
+    for gate in GATES[-_LATE:]:
+        sentences = sentences or gate(s)
+    return tuple(sentences)

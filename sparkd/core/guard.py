@@ -8,12 +8,13 @@ itself when it notices, and nothing could start before the cable is back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ring_mesh import Plan
-from sparkd.core import links
-from sparkd.core.model import Attempt, NetworkFacts, Unknown
+from sparkd.core import leaks, links
+from sparkd.core.hardware import HardwareFacts
+from sparkd.core.model import Attempt, NetworkFacts, RoceFact, Unknown
 
 if TYPE_CHECKING:
     from sparkd.core.snapshot import Snapshot
@@ -45,10 +46,42 @@ def _incidents(
     for route in plan.routes_of(node):
         if not links.has_route(seen, route):
             yield f"route-lost: the route to {route.destination} via {route.gateway} on {route.device} is gone{by}"
+    for address, actual, _ in leaks.leaks(plan, node, seen):
+        yield f"route-leaks: what is for {address} now goes {actual}{by}"
     # Another address makes another GID, and may move those that are in use.
     for claim in links.foreign(plan, node, seen):
         if f"{claim.device} {claim.address}" not in foreign:
             yield f"address-foreign: {claim.address} has come up on {claim.device}{by}"
+
+
+def gid_incident(roce: Sequence[RoceFact], began: Attempt) -> str:
+    """A GID that is no longer where NCCL found it, as "id: sentence"; empty if there is none, or nobody can tell."""
+    there = {fact.hca: fact for fact in roce}
+    for hca, gid in began.gids.items():
+        index, _, address = gid.partition(" ")
+        fact = there.get(hca)
+        if fact is None:
+            return f"gid-missing: {hca} is gone, and the GID of {address} with it"
+        if fact.gid == "":
+            return f"gid-missing: the GID of {address} is no longer in {hca}'s table, where it was at index {index}"
+        if fact.gid not in (gid, None):
+            moved = fact.gid.partition(" ")[0]
+            return f"gid-moved: the GID of {address} is at index {moved} of {hca}'s table, not {index} as at the start"
+    return ""
+
+
+def function_lost(seen: HardwareFacts | None, began: Attempt) -> str:
+    """A PCI function that was there at the start and is not now, or has had a fatal error, as "id: sentence".
+
+    Its network device may linger. With a fatal error nothing could have started, so it is new.
+    """
+    if seen is None or seen.pci is None:
+        return ""
+    broken = next((function for function in seen.pci.functions if function.fatal), None)
+    if broken is not None:
+        return f"pcie-fatal: {broken.address} has reported {broken.fatal} fatal PCIe errors"
+    gone = began.pci.keys() - {function.address for function in seen.pci.functions}
+    return f"cx7-functions-missing: {', '.join(sorted(gone))} no longer on the PCI bus" if gone else ""
 
 
 def peer_lost(s: Snapshot) -> str:

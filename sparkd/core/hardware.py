@@ -31,7 +31,10 @@ class KernelFacts:
 
 @dataclass(frozen=True)
 class PciFunction:
-    """One ConnectX-7 function, e.g. 0002:01:00.1. Speed in GT/s and width in lanes; None when it does not tell."""
+    """One ConnectX-7 function, e.g. 0002:01:00.1. Speed in GT/s and width in lanes; None when it does not tell.
+
+    `fatal`: fatal errors that it has reported since the boot (AER); None on a kernel that does not count them.
+    """
 
     address: str
     driver: str = ""
@@ -40,6 +43,7 @@ class PciFunction:
     speed: float | None = None
     width: int | None = None
     firmware: str = ""
+    fatal: int | None = None
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class GidFact:
 
     `index` is None when there is none. `link_local`: the table holds fe80:: GIDs. `wanted`: the address that was
     looked for, or "" for any; `others` are addresses of the same kind that were met on the way. `unsure`: a slot with
-    an IPv4 GID did not tell its type.
+    an IPv4 GID did not tell its type. `absent`: the device is not there, though others of its host are.
     """
 
     hca: str
@@ -89,6 +93,7 @@ class GidFact:
     others: tuple[str, ...] = ()
     link_local: bool = False
     unsure: bool = False
+    absent: bool = False
 
 
 @dataclass(frozen=True)
@@ -187,6 +192,15 @@ class SupervisorFacts:
 
 
 @dataclass(frozen=True)
+class RailFact:
+    """What an RDMA device has sent over the last whole window in which one epoch served: bytes, and its seconds."""
+
+    hca: str
+    sent: int
+    seconds: float
+
+
+@dataclass(frozen=True)
 class HardwareFacts:
     """A source that failed is None here and its reason is in `unknown` under the field's name."""
 
@@ -197,6 +211,7 @@ class HardwareFacts:
     owners: OwnerFacts | None = None
     rank: RankFacts | None = None
     supervisors: SupervisorFacts | None = None
+    rails: tuple[RailFact, ...] | None = None
     unknown: dict[str, str] = field(default_factory=dict)
 
     def why(self, source: str) -> str:

@@ -1,7 +1,8 @@
 """Who may change what the ring is to do, and whose intent counts.
 
 There is no majority to find: tensor parallelism needs every rank, so the host of rank 0 is the conductor and the only
-one that issues epochs. Everyone adopts the highest epoch seen at anyone. Epochs only grow.
+one that issues epochs. Everyone adopts the highest epoch seen at anyone, and within it the highest revision. Both
+only grow.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from typing import Literal
 
 from sparkd.core import findings as catalogue
 from sparkd.core import gates
+from sparkd.core.maintenance import Maintenance, tidy
 from sparkd.core.model import Finding, Intent, Want
 from sparkd.core.snapshot import Snapshot
 
-Request = Literal["start", "stop", "clear"]
+Request = Literal["start", "stop", "clear", "hold", "resume"]
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,17 @@ class Refused:
 def newest(s: Snapshot) -> Intent:
     """The intent this host must follow."""
     seen = [peer.report.intent for peer in s.peers if peer.report is not None]
-    best = max(seen, key=lambda intent: intent.epoch, default=s.intent)
-    if s.conductor and s.intent.blind and best != s.intent and best.epoch >= s.intent.epoch:
+    # A host may have been a member of another cluster, under the same CA; what that wanted is nothing to this one.
+    seen = [intent for intent in seen if intent.of(s.cluster.name)]
+    best = max(seen, key=lambda intent: intent.order, default=s.intent)
+    further = best != s.intent and best.order >= s.intent.order
+    if s.conductor and s.intent.blind and further:
         # A stop was asked of a conductor that could not know how far its peers were: the stop still holds.
-        return replace(s.intent, epoch=best.epoch + 1)
-    return best if best.epoch > s.intent.epoch else s.intent
+        return replace(s.intent, epoch=best.epoch + 1, clears=max(best.clears, s.intent.clears))
+    ordered = s.intent.maintenance
+    if s.conductor and further and ordered is not None and ordered.blind and best.maintenance != ordered:
+        return replace(best, revision=best.revision + 1, maintenance=ordered)
+    return best if best.order > s.intent.order else s.intent
 
 
 def recabled(s: Snapshot) -> Intent | None:
@@ -62,20 +70,56 @@ def recabled(s: Snapshot) -> Intent | None:
     return replace(again, cables=cables, addresses=addresses)
 
 
-def accept(s: Snapshot, request: Request, by: str) -> Accepted | Refused:
-    """The conductor's answer to an operator. Pure: the caller saves the intent and answers only then."""
+def accept(s: Snapshot, request: Request, by: str, reason: str = "", *, force: bool = False) -> Accepted | Refused:
+    """The conductor's answer to an operator. Pure: the caller saves the intent and answers only then.
+
+    reason: of a hold. force: a stop that ends the maintenance, if the ring is in it.
+    """
     top = newest(s)
     s = replace(s, intent=top)
     if request == "start":
         return _accept_start(s, by)
     if request == "stop":
-        return _accept_stop(s, by)
-    if not top.held:
-        return Accepted(top, new=False)
-    return Accepted(_next(s, "down", by, "cleared"), new=True)
+        return _accept_stop(s, by, force)
+    if request == "hold":
+        return _accept_hold(s, by, tidy(reason))
+    if request == "resume":
+        return _resumed(s, by)
+    cleared = replace(top, clears=top.clears + 1)
+    if top.held:
+        down = replace(_next(s, "down", by, "cleared"), maintenance=top.maintenance, clears=cleared.clears)
+        return Accepted(down, new=True)
+    if any(finding.id == "node-hard-reset" for finding in gates.ring_findings(s)):
+        return Accepted(replace(cleared, revision=top.revision + 1), new=True)
+    return Accepted(top, new=False)
+
+
+def _accept_hold(s: Snapshot, by: str, reason: str) -> Accepted:
+    """No new epoch: the epoch is in the name of the ranks' units, and a hold leaves them alone."""
+    now = s.intent.maintenance
+    if now is not None and now.on and reason in ("", now.reason):
+        return Accepted(s.intent, new=False)
+    ordered = Maintenance(by, reason, s.now, blind=_unheard(s))
+    return Accepted(replace(s.intent, revision=s.intent.revision + 1, maintenance=ordered), new=True)
+
+
+def _resumed(s: Snapshot, by: str) -> Accepted:
+    if not s.intent.paused:
+        return Accepted(s.intent, new=False)
+    over = Maintenance(by, "", s.now, on=False, blind=_unheard(s))
+    return Accepted(replace(s.intent, revision=s.intent.revision + 1, maintenance=over), new=True)
+
+
+def _paused(s: Snapshot, fix: str) -> Refused:
+    assert s.intent.maintenance is not None
+    said = s.intent.maintenance.sentence(s.now)
+    finding = Finding("maintenance", s.node, "refuse", f"epoch {s.intent.epoch}", said, "a ring that is not held", fix)
+    return Refused("maintenance", f"nothing is started or stopped: {said}", (finding,))
 
 
 def _accept_start(s: Snapshot, by: str) -> Accepted | Refused:
+    if s.intent.paused:
+        return _paused(s, "sparkctl resume")
     if s.intent.held:
         found = (catalogue.held(s.node, s.intent),)
         return Refused("held", f"the ring is held: {s.intent.reason}", found)
@@ -88,14 +132,20 @@ def _accept_start(s: Snapshot, by: str) -> Accepted | Refused:
     return Accepted(replace(_next(s, "up", by, "start asked for"), cables=s.wiring[0], addresses=s.wiring[1]), new=True)
 
 
-def _accept_stop(s: Snapshot, by: str) -> Accepted:
+def _accept_stop(s: Snapshot, by: str, force: bool) -> Accepted | Refused:
+    if s.intent.paused:
+        if not force:
+            return _paused(s, "sparkctl resume first, or sparkctl down --force, which ends the maintenance as well")
+        return Accepted(_next(s, "down", by, "stop asked for, which ends the maintenance"), new=True)
     if s.intent.want == "down" and (s.intent.held or s.intent.blind or not _unheard(s)):
         return Accepted(s.intent, new=False)
     return Accepted(_next(s, "down", by, "stop asked for"), new=True)
 
 
 def _next(s: Snapshot, want: Want, by: str, reason: str) -> Intent:
-    return Intent(s.next_epoch, want, by, reason, s.now, blind=want == "down" and _unheard(s))
+    blind = want == "down" and _unheard(s)
+    name = s.cluster.name
+    return Intent(s.next_epoch, want, by, reason, s.now, blind=blind, clears=s.intent.clears, cluster=name)
 
 
 def _unheard(s: Snapshot) -> bool:

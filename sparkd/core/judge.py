@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ring_mesh import AdoptError
-from sparkd.core import cabling, checks, doctor, links
+from sparkd.core import boots, cabling, checks, doctor, leaks, links, settle
 from sparkd.core import findings as catalogue
 from sparkd.core.model import Finding, Unknown
 
@@ -18,11 +18,16 @@ def own(s: Snapshot) -> tuple[Finding, ...]:
     found: list[Finding] = [
         catalogue.source_unknown(s.node, name, fact.why) for name, fact in _sources(s) if isinstance(fact, Unknown)
     ]
+    if (settling := settle.finding(s)) is not None:
+        found.append(settling)
+    if (reset := boots.finding(s)) is not None:
+        found.append(reset)
     if s.memory.released:
         found.append(catalogue.fabric_released(s.node))
     if not isinstance(s.network, Unknown):
         owners = s.hardware.owners if s.hardware is not None else None
         found += links.judge(s.plan, s.node, s.network, adopt=s.policy.adopt, owners=owners)
+        found += leaks.judge(s.plan, s.node, s.network)
         if not isinstance(s.hello, Unknown):
             found += cabling.judge(s.cluster, s.node, s.network, s.hello, s.heard)
     found += [finding for finding in unfit_addresses(s) if finding.node == s.node]

@@ -7,6 +7,7 @@ from ipaddress import IPv4Interface, IPv4Network
 
 from ring_mesh import FABRIC_DEVICES, PORTS, End, Plan, Route, collisions, free_range
 from sparkd.core import findings as catalogue
+from sparkd.core import hearing
 from sparkd.core.actions import (
     ADDRESS_LABEL,
     ROUTE_PROTOCOL,
@@ -46,6 +47,8 @@ def changes(plan: Plan, node: str, seen: NetworkFacts, *, wanted: bool) -> tuple
     steps: list[FabricChange] = [
         SetUp(port.device) for port in PORTS if (link := seen.link(port.device)) is not None and not link.up
     ]
+    for link in seen.links:
+        steps += hearing.mend(link)
     routes = plan.routes_of(node) if wanted else ()
     if wanted:
         steps += [SetMtu(end.device, end.mtu) for end in ends if _mtu(seen, end) != end.mtu]

@@ -12,20 +12,25 @@ from typing import Literal
 
 from sparkd.core.facts import (
     AddressFact,
+    FabricMemory,
     HelloFacts,
     HostFacts,
     LinkFact,
     Neighbour,
     NetworkFacts,
+    PortBefore,
+    Process,
     RankUnit,
     RoceFact,
     RouteFact,
     Unknown,
 )
 from sparkd.core.hardware import HardwareFacts
+from sparkd.core.maintenance import Maintenance
+from sparkd.core.railfacts import RailFact
 
 Want = Literal["up", "down"]
-Phase = Literal["down", "gated", "starting", "ready", "degraded", "stopping", "held"]
+Phase = Literal["down", "gated", "starting", "ready", "degraded", "stopping", "held", "maintenance"]
 Severity = Literal["refuse", "repair", "warn"]
 Stage = Literal["init", "rendezvous", "formed", "load", "capture", "warmup", "ready", "failed"]
 RankCondition = Literal["down", "starting", "ready", "stopping", "ended", "unknown"]
@@ -83,6 +88,8 @@ class Intent:
     been heard; it is issued again above whatever epoch a peer turns out to have. `cables` are those that were seen when
     it was issued, each as "spark1.0~spark2.1" (node and cage of both ends); all hosts plan the fabric from them.
     `addresses`: those that hosts already had on their ports, with `address_plan = "adopt"`; otherwise empty.
+    `revision` counts the changes within an epoch that leave its ranks alone, such as `maintenance`; `clears` how often
+    an operator has cleared the ring. `cluster`: whose members alone follow it; empty in those of an older version.
     """
 
     epoch: int = 0
@@ -95,6 +102,22 @@ class Intent:
     deaths: tuple[Death, ...] = ()
     cables: tuple[str, ...] = ()
     addresses: tuple[AddressClaim, ...] = ()
+    revision: int = 0
+    maintenance: Maintenance | None = None
+    clears: int = 0
+    cluster: str = ""
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """The greater one counts."""
+        return self.epoch, self.revision
+
+    @property
+    def paused(self) -> bool:
+        return self.maintenance is not None and self.maintenance.on
+
+    def of(self, cluster: str) -> bool:
+        return self.cluster in ("", cluster)
 
 
 @dataclass(frozen=True)
@@ -104,7 +127,9 @@ class Attempt:
     `stopped`: sparkd itself stopped it, so its end is no death. `incident`: what befell this host's fabric while the
     group had formed; it ends the epoch like a death. `flaps` are the ports' carrier counters at the start,
     `foreign` the addresses of others on them ("DEVICE ADDRESS"),
-    and `cluster` is the description of the cluster that it was started with.
+    and `cluster` is the description of the cluster that it was started with. `available_kib`: see sparkd.core.settle.
+    `gids`: index and address of the GID that each RDMA device was started with, e.g. "3 10.77.0.1". `pci`: the
+    ConnectX-7 functions at the start, by address, as in sparkd.core.checks.pci.mark.
     """
 
     epoch: int
@@ -120,30 +145,14 @@ class Attempt:
     flaps: dict[str, int] = field(default_factory=dict)
     foreign: tuple[str, ...] = ()
     cluster: str = ""
+    available_kib: int = 0
+    gids: dict[str, str] = field(default_factory=dict)
+    pci: dict[str, str] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:
         """Its epoch cannot go on."""
         return self.ended_at is not None or bool(self.incident)
-
-
-@dataclass(frozen=True)
-class PortBefore:
-    """A fabric port as sparkd found it, to be restored by `sparkctl fabric down`. settings: sysctls by name."""
-
-    device: str
-    up: bool
-    mtu: int
-    settings: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class FabricMemory:
-    """What persists of the fabric: the ports as found in this boot, and whether an operator took them from sparkd."""
-
-    boot_id: str = ""
-    before: tuple[PortBefore, ...] = ()
-    released: bool = False
 
 
 @dataclass(frozen=True)
@@ -169,7 +178,9 @@ class Report:
     """What a daemon tells its peers about its own host, and only about that.
 
     `instance` is new with each daemon process and `sequence` grows within it, so that a late push never replaces newer
-    news. A None stands for "this host cannot tell", with the reason in `unknown`.
+    news. A None stands for "this host cannot tell", with the reason in `unknown`. `left`: as in sparkd.core.free.
+    `probe_port`: the TCP port that peers try (sparkd.core.reach), 0 for none. `rails` are its measurements that count;
+    `measuring` is what its measuring unit does now, empty while none is alive.
     """
 
     node: str
@@ -190,6 +201,10 @@ class Report:
     digests: dict[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     memory_available_kib: int = 0
+    left: tuple[Process, ...] | None = ()
+    probe_port: int = 0
+    rails: tuple[RailFact, ...] = ()
+    measuring: str = ""
 
 
 @dataclass(frozen=True)
@@ -216,11 +231,13 @@ __all__ = [
     "HostFacts",
     "Intent",
     "LinkFact",
+    "Maintenance",
     "Neighbour",
     "NetworkFacts",
     "PeerView",
     "Phase",
     "PortBefore",
+    "Process",
     "RankCondition",
     "RankUnit",
     "Report",

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from sparkd.core import gates, progress
-from sparkd.core.model import Attempt, RankCondition, RankUnit, Stage, Unknown
+from sparkd.core import free, gates, progress
+from sparkd.core.model import Attempt, Process, RankCondition, RankUnit, Stage, Unknown
 from sparkd.core.snapshot import Snapshot
 
 
 @dataclass(frozen=True)
 class RankView:
     """One rank. `epoch` is that of the unit shown; `was_ready`: its host is silent and, as far as anybody
-    has heard, it served."""
+    has heard, it served. `left`: which process its unit has left behind."""
 
     rank: int
     node: str
@@ -25,6 +25,7 @@ class RankView:
     text: str = ""
     pid: int = 0
     was_ready: bool = False
+    left: str = ""
 
     @property
     def unit(self) -> str:
@@ -49,14 +50,14 @@ def view(s: Snapshot) -> tuple[RankView, ...]:
     for node in s.cluster.nodes:
         if node.name == s.node:
             units = None if isinstance(s.units, Unknown) else s.units
-            views.append(_one(s, node.rank, node.name, units, s.attempt))
+            views.append(_freed(_one(s, node.rank, node.name, units, s.attempt), free.left(s)))
             continue
         report = next((peer.report for peer in s.peers if peer.name == node.name), None)
         if report is None:
             text = "has not answered yet"
             views.append(RankView(node.rank, node.name, s.intent.epoch, "unknown", text=text, was_ready=True))
             continue
-        known = _one(s, node.rank, node.name, report.units, report.attempt)
+        known = _freed(_one(s, node.rank, node.name, report.units, report.attempt), report.left)
         if node.name in relied:
             views.append(known)
             continue
@@ -88,6 +89,14 @@ def _one(s: Snapshot, rank: int, node: str, units: Sequence[RankUnit] | None, at
             return RankView(rank, node, epoch, "starting", text="its unit is being started")
         return RankView(rank, node, epoch, "ended", text=attempt.sentence)
     return RankView(rank, node, epoch, "down", text="not started yet" if s.intent.want == "up" else "")
+
+
+def _freed(rank: RankView, left: tuple[Process, ...] | None) -> RankView:
+    """A rank is not gone before all of its processes are."""
+    told = free.words(rank.node, left)
+    if rank.alive or not told:
+        return rank
+    return replace(rank, condition="stopping", text=told, pid=left[0].pid if left else 0, left=told)
 
 
 def _condition(unit: RankUnit) -> RankCondition:

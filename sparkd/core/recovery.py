@@ -2,7 +2,8 @@
 
 Budget: `restarts` automatic restarts of a formed group within `window`, each after a back-off that doubles; then the
 ring is held. An end before the group formed costs no budget, but the pause grows when one follows another, and the same
-first error twice in a row while the ring was coming up is held at once: a third try would end the same way.
+first error twice in a row while the ring was coming up is held at once: a third try would end the same way. So is a
+second death for want of memory, and the first if the kernel's OOM killer struck while the rank was coming up.
 An operator's start begins a new history, because it begins a new Intent without deaths.
 """
 
@@ -12,7 +13,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from sparkd.core import guard, progress
+from sparkd.core import boots, floor, guard, progress
+from sparkd.core.boots import BootMemory
 from sparkd.core.model import Attempt, Death, HostFacts, Intent, RankUnit, Unknown
 from sparkd.core.snapshot import Snapshot
 
@@ -41,6 +43,8 @@ def follow(s: Snapshot) -> Attempt | None:
         return found
     if a is None or a.ended_at is not None or isinstance(s.units, Unknown) or isinstance(s.host, Unknown):
         return None
+    if not a.incident and not a.stopped:
+        a = replace(a, incident=s.befell.get(a.epoch, ""))
     unit = next((unit for unit in s.units if unit.epoch == a.epoch), None)
     if unit is not None and unit.alive:
         seen = progress.parse(unit.text)
@@ -50,9 +54,11 @@ def follow(s: Snapshot) -> Attempt | None:
             # A configuration that was edited under a serving rank says nothing about what the rank was started with.
             same = a.cluster == s.description
             seen_here = guard.incident(s.plan, s.node, s.network, a) if same else ""
-            followed = replace(followed, incident=seen_here or guard.peer_lost(s))
-        return followed if followed != a else None
-    signature, sentence = _post_mortem(a, unit, s.host)
+            rdma = "" if isinstance(s.roce, Unknown) else guard.gid_incident(s.roce, a)
+            lost = guard.function_lost(s.hardware, a) or guard.peer_lost(s)
+            followed = replace(followed, incident=seen_here or rdma or lost)
+        return followed if followed != s.attempt else None
+    signature, sentence = _post_mortem(a, unit, s.host, s.boots)
     return replace(a, ended_at=s.now, signature=signature, sentence=a.incident or a.stopped or sentence)
 
 
@@ -66,12 +72,16 @@ def _unrecorded(s: Snapshot) -> Attempt | None:
     return Attempt(unit.epoch, s.host.boot_id, s.now, cluster=s.description)
 
 
-def _post_mortem(a: Attempt, unit: RankUnit | None, host: HostFacts) -> tuple[str, str]:
+def _post_mortem(a: Attempt, unit: RankUnit | None, host: HostFacts, booted: BootMemory) -> tuple[str, str]:
     if a.boot_id != host.boot_id:
+        if boots.was_reset(booted, host.boot_id):
+            return "node-hard-reset", "the host has rebooted without a shutdown"
         return "reboot", "the host has rebooted"
     if unit is None:
         # systemd forgets a unit that ended well: it left by itself, or somebody stopped it.
         return "left", "it left or was stopped from outside"
+    if unit.result == floor.OOM:
+        return floor.OOM, "the kernel killed it because memory ran out"
     if unit.exit_code in (_CLD_KILLED, _CLD_DUMPED):
         name = _SIGNALS.get(unit.exit_status, f"signal {unit.exit_status}")
         return f"signal:{unit.exit_status}", f"it was killed by {name}"
@@ -95,7 +105,7 @@ def deaths(s: Snapshot) -> tuple[Death, ...]:
     the loss of that host: all three may be consequences. The clocks of the hosts only order ends of equal kind.
     """
     found = [_death(s, node, attempt) for node, attempt in _ended(s) if attempt.incident or not attempt.stopped]
-    return tuple(sorted(found, key=lambda death: (_hearsay(death), death.at, death.rank)))
+    return tuple(sorted(found, key=lambda death: (hearsay(death), death.at, death.rank)))
 
 
 def _ended(s: Snapshot) -> Iterator[tuple[str, Attempt]]:
@@ -122,7 +132,7 @@ def _attempts(s: Snapshot) -> list[Attempt]:
     return [a for a in [s.attempt, *reported] if a is not None and a.epoch == s.intent.epoch]
 
 
-def _hearsay(death: Death) -> int:
+def hearsay(death: Death) -> int:
     """0 for an end that speaks for itself, more the likelier it follows from another."""
     signature = death.signature.split(":", 1)[1]
     if signature.startswith(tuple(f"exit:{status}" for status in _CONSEQUENCES)):
@@ -146,7 +156,9 @@ def judge(s: Snapshot) -> Verdict | None:
     again_in_vain = _same_twice(history)
     if again_in_vain:
         return _hold(s, history, f"{again_in_vain}: {reason}")
-    recent = [death for death in history if death.formed and s.now - death.at < s.policy.window]
+    if out_of_memory := floor.in_vain(history, s.now, s.policy.window):
+        return _hold(s, history, f"{out_of_memory}: {reason}")
+    recent = spent(s, history)
     if len(recent) > s.policy.restarts:
         minutes = s.policy.window / 60
         return _hold(s, history, f"{s.policy.restarts} restarts within {minutes:.0f} min were not enough: {reason}")
@@ -164,8 +176,15 @@ def judge(s: Snapshot) -> Verdict | None:
         deaths=_kept(s, history),
         cables=s.wiring[0] or s.intent.cables,
         addresses=s.wiring[1] if s.wiring[0] else s.intent.addresses,
+        clears=s.intent.clears,
+        cluster=s.cluster.name,
     )
     return Verdict(again, f"{reason}; restarting", 0.0)
+
+
+def spent(s: Snapshot, history: tuple[Death, ...]) -> list[Death]:
+    """The deaths that count against the budget."""
+    return [death for death in history if death.formed and s.now - death.at < s.policy.window]
 
 
 def describe(death: Death) -> str:
@@ -184,7 +203,7 @@ def _same_twice(history: tuple[Death, ...]) -> str:
     vain = history[-_in_vain(history) :] if _in_vain(history) else ()
     alike = [death for death in vain if death.signature == last.signature]
     signature = last.signature.split(":", 1)[1]
-    own_error = signature.startswith("exit:") and signature != "exit:not-started" and not _hearsay(last)
+    own_error = signature.startswith("exit:") and signature != "exit:not-started" and not hearsay(last)
     if own_error and len(history) > 1 and vain[-2:] == history[-2:] and history[-2].signature == last.signature:
         return "the same end twice while coming up"
     if len(alike) >= _ALIKE:
@@ -204,12 +223,13 @@ def _in_vain(history: tuple[Death, ...]) -> int:
 
 def _kept(s: Snapshot, history: tuple[Death, ...]) -> tuple[Death, ...]:
     """What the budget needs to remember: formed deaths of the window, and the last others."""
-    formed = [death for death in history if death.formed and s.now - death.at < s.policy.window]
+    formed = spent(s, history)
     others = [death for death in history if not death.formed]
     kept = {id(death) for death in (*formed[-(s.policy.restarts + 1) :], *others[-_REMEMBERED:], history[-1])}
     return tuple(death for death in history if id(death) in kept)
 
 
 def _hold(s: Snapshot, history: tuple[Death, ...], reason: str) -> Verdict:
-    intent = Intent(s.next_epoch, "down", "recovery", reason, s.now, held=True, deaths=_kept(s, history))
-    return Verdict(intent, reason, 0.0)
+    kept, name = _kept(s, history), s.cluster.name
+    held = Intent(s.next_epoch, "down", "recovery", reason, s.now, held=True, deaths=kept, cluster=name)
+    return Verdict(replace(held, clears=s.intent.clears), reason, 0.0)

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from ring_mesh import AdoptError, CablingError, Cluster, Plan
 from sparkd.core import cabling, judge, links
+from sparkd.core.boots import BootMemory
 from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import (
     AddressClaim,
@@ -22,13 +23,22 @@ from sparkd.core.model import (
     RoceFact,
     Unknown,
 )
+from sparkd.core.railfacts import RailFact, RailFacts, RailPolicy
+from sparkd.core.rails import Rail, current, measured
+from sparkd.core.reach import ReachFact
 
 
 @dataclass(frozen=True)
 class Policy:
     """The times and budgets of `[recovery]` and `[peers]` in sparkd.toml; seconds unless the name says otherwise.
 
-    `adopt`: plan with the addresses that the hosts' own configuration has put on the fabric ports.
+    `memory_back`: the share of the memory before the last start that has to be back before the next one, None for 0.9
+    on a Spark and none elsewhere; `memory_back_seconds`: how long it is waited for. `memory_floor_kib`: below which a
+    rank is killed, None for 4 GiB on a Spark and none elsewhere. `hard_reset_window`: within which two boots without a
+    shutdown hold a host out, 0 for never.
+
+    `adopt`: plan with the addresses that the hosts' own configuration has put on the fabric ports. `rails`: how rails
+    are measured before a start; None: not at all.
     """
 
     backoff: float = 5.0
@@ -37,6 +47,11 @@ class Policy:
     window: float = 3600.0
     peer_fresh: float = 15.0
     adopt: bool = False
+    memory_back: float | None = None
+    memory_back_seconds: float = 120.0
+    memory_floor_kib: int | None = None
+    rails: RailPolicy | None = None
+    hard_reset_window: float = 21600.0
 
 
 @dataclass(frozen=True)
@@ -44,7 +59,9 @@ class Snapshot:
     """The facts of one cycle. `now` is Unix seconds; a source that failed is Unknown(why), never an empty value.
 
     `ages`: seconds, by this daemon's monotonic clock, since it first saw that a node's attempt is over. The hosts' own
-    clocks need not agree, and may be set.
+    clocks need not agree, and may be set. `befell`: what befell this host's rank, by its epoch, and made it be killed
+    at once, as "id: sentence". `reach`: of each peer's port that has been tried, what that came to. `just_ended`: that
+    its rank has ended is news, so that `host` is from when it ran.
     """
 
     now: float
@@ -59,10 +76,15 @@ class Snapshot:
     hello: HelloFacts | Unknown
     hardware: HardwareFacts | None = None
     memory: FabricMemory = field(default_factory=FabricMemory)
+    boots: BootMemory = field(default_factory=BootMemory)
     attempt: Attempt | None = None
+    rails: RailFacts | Unknown = field(default_factory=RailFacts)
     peers: tuple[PeerView, ...] = ()
     digests: dict[str, str] = field(default_factory=dict)
     ages: dict[str, float] = field(default_factory=dict)
+    befell: dict[int, str] = field(default_factory=dict)
+    reach: tuple[ReachFact, ...] = ()
+    just_ended: bool = False
 
     @property
     def description(self) -> str:
@@ -113,6 +135,16 @@ class Snapshot:
     def findings(self) -> tuple[Finding, ...]:
         """What this host's own facts say against a start."""
         return judge.own(self)
+
+    @cached_property
+    def rail_facts(self) -> tuple[RailFact, ...]:
+        """What is on record of this host's rails as they are now."""
+        return current(self)
+
+    @cached_property
+    def rated(self) -> tuple[Rail, ...]:
+        """The rails whose measurement counts at both ends."""
+        return measured(self)
 
     @property
     def next_epoch(self) -> int:

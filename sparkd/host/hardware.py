@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sparkd.core.hardware import HardwareFacts
+from sparkd.host.counters import RailCounters
 from sparkd.host.gids import SysfsGids
 from sparkd.host.kernel import KernelFiles
 from sparkd.host.meminfo import MemoryFiles
@@ -29,24 +31,17 @@ class Hardware:
         self._owners = NetworkOwners(root, deadline)
         self._rank = RankHost(root, deadline)
         self._supervisors = Supervisors(ports, root, deadline)
+        self._rails = RailCounters(root, deadline)
 
-    async def observe(self, rank_pid: int = 0, addresses: Mapping[str, str] | None = None) -> HardwareFacts:
+    async def observe(
+        self, rank_pid: int = 0, addresses: Mapping[str, str] | None = None, serving: int = 0
+    ) -> HardwareFacts:
         """Never raises DoorError: a source that does not answer is None in the facts, with its sentence.
 
         `rank_pid`: main process of this host's running rank, 0 without one. `addresses`: the planned address by fabric
-        device, without prefix length, so that the GID is found that belongs to it.
+        device, without prefix length, so that the GID is found that belongs to it. `serving`: the epoch that serves
+        here, 0 while none does.
         """
-        unknown: dict[str, str] = {}
-
-        async def ask(source: str, answer: Awaitable[Any]) -> Any:
-            try:
-                return await answer
-            except DoorError as error:
-                unknown[source] = str(error)
-            except ValueError as error:
-                unknown[source] = f"{source}: not understood: {error}"
-            return None
-
         sources: dict[str, Awaitable[Any]] = {
             "kernel": self._kernel.observe(),
             "pci": self._pci.observe(),
@@ -55,9 +50,13 @@ class Hardware:
             "owners": self._owners.observe(),
             "rank": self._rank.observe(rank_pid),
             "supervisors": self._supervisors.observe(),
+            "rails": self._rails.observe(serving),
         }
-        answers = await asyncio.gather(*(ask(source, answer) for source, answer in sources.items()))
-        return HardwareFacts(**dict(zip(sources, answers, strict=True)), unknown=unknown)
+        return await _asked(HardwareFacts(), sources)
+
+    async def supervisors(self, known: HardwareFacts) -> HardwareFacts:
+        """`known`, with a fresh look at who holds the ring's ports. Never raises DoorError."""
+        return await _asked(known, {"supervisors": self._supervisors.glance(known.supervisors)})
 
     def close(self) -> None:
         for door in (
@@ -68,5 +67,22 @@ class Hardware:
             self._owners,
             self._rank,
             self._supervisors,
+            self._rails,
         ):
             door.close()
+
+
+async def _asked(known: HardwareFacts, sources: Mapping[str, Awaitable[Any]]) -> HardwareFacts:
+    unknown = {name: why for name, why in known.unknown.items() if name not in sources}
+
+    async def ask(source: str, answer: Awaitable[Any]) -> Any:
+        try:
+            return await answer
+        except DoorError as error:
+            unknown[source] = str(error)
+        except ValueError as error:
+            unknown[source] = f"{source}: not understood: {error}"
+        return None
+
+    answers = await asyncio.gather(*(ask(source, answer) for source, answer in sources.items()))
+    return replace(known, **dict(zip(sources, answers, strict=True)), unknown=unknown)

@@ -14,11 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from socket import socket as Socket
 
 from ring_mesh import PORTS
 from sparkd.core.facts import HelloFacts, Neighbour
 from sparkd.host.hello_message import Hello, Seal
-from sparkd.host.hello_socket import FabricSocket
+from sparkd.host.hello_proof import Challenge
+from sparkd.host.hello_raw import RawSocket
+from sparkd.host.hello_socket import FabricSocket, View
 from sparkd.host.hello_table import Table
 from sparkd.host.worker import Worker, describe
 from sparkd.ports import DoorError, Wake
@@ -32,10 +35,15 @@ _TRIES = 4
 
 @dataclass
 class _Port:
-    """`index` is 0 while the port cannot send: it is missing, has no carrier or no IPv6. `since`: when that changed."""
+    """`index` is 0 while the port cannot send: it is missing, has no carrier, or neither IPv6 nor a raw socket.
+    `since`: when that changed. `raw_until`: until then it also says hello in bare frames, because it has heard one."""
 
     device: str
+    challenge: Challenge
+    mac: str = ""
     index: int = 0
+    ipv6: bool = False
+    raw_until: float = 0.0
     since: float = 0.0
     timer: asyncio.TimerHandle | None = None
     tries: int = 0
@@ -55,11 +63,11 @@ class MulticastHellos:
     """Sends a hello on each port every `period` seconds, and at once when somebody new is heard there or asks.
 
     A neighbour that falls silent is forgotten after three periods, or four at the latest; one whose port loses carrier
-    at the next look, which `poke` brings forward. A neighbour with this host's own id but another boot id is a copy of
-    this host's disk and no loop: its id is told with the boot id behind it.
+    at the next look, which `poke` brings forward. One that carries the cluster's key counts once it has repeated what
+    this host has said to it (hello_proof), which takes a hello and its answer.
 
-    `proc` is where /proc is; `deadline` in seconds is for what can block, the socket and its groups. No capability is
-    needed.
+    `proc` is where /proc is; `deadline` in seconds is for what can block, the sockets and their groups. No capability
+    is needed; with CAP_NET_RAW, unless `raw` is False, ports without IPv6 say hello in bare frames.
     """
 
     def __init__(
@@ -73,6 +81,7 @@ class MulticastHellos:
         devices: Sequence[str] = _DEVICES,
         proc: Path = Path("/proc"),
         deadline: float = 2.0,
+        raw: bool = True,
     ) -> None:
         self._names = (cluster, node, node_id)
         self._seal = Seal(cluster_key)
@@ -80,13 +89,14 @@ class MulticastHellos:
         self._boot_id_file = proc / "sys/kernel/random/boot_id"
         self._boot_id = ""
         self._socket = FabricSocket(devices, proc)
+        self._raw = RawSocket(wanted=raw)
         self._worker = Worker("hello", deadline)
-        self._ports = {device: _Port(device) for device in devices}
+        self._hold = period * 3.2
+        self._ports = {device: _Port(device, Challenge(period, self._hold)) for device in devices}
         self._by_index: dict[int, _Port] = {}
-        self._table = Table(period * 3.2)
-        self._datagrams: dict[tuple[str, bool], bytes] = {}
+        self._table = Table(self._hold)
         self._task: asyncio.Task[None] | None = None
-        self._listening = False
+        self._read: list[Socket] = []
         self._closed = False
         self._poked = asyncio.Event()
         self._looked = asyncio.Event()
@@ -121,10 +131,14 @@ class MulticastHellos:
         for port in self._ports.values():
             port.index = 0
             port.put_off()
-        if self._listening and self._socket.socket is not None:
-            asyncio.get_running_loop().remove_reader(self._socket.socket)
-            self._listening = False
-        self._worker.close(self._socket.close)
+        for socket in self._read:
+            asyncio.get_running_loop().remove_reader(socket)
+        self._read.clear()
+        self._worker.close(self._close_sockets)
+
+    def _close_sockets(self) -> None:
+        self._socket.close()
+        self._raw.close()
 
     def _start(self) -> None:
         if self._task is None:
@@ -176,14 +190,20 @@ class MulticastHellos:
         if not self._boot_id:
             self._boot_id = self._boot_id_file.read_text("ascii").strip()
         view = self._socket.look()
-        if not self._socket.prepared(view):
-            await self._worker.call(partial(self._socket.prepare, view))
-        if self._socket.socket is not None and not self._listening:
-            asyncio.get_running_loop().add_reader(self._socket.socket, self._hear)
-            self._listening = True
-        self._deaf = view.deaf
-        talking = self._socket.talking(view)
+        present = view.hearing | {device: index for device, index in view.deaf.items() if index}
+        if not (self._socket.prepared(view) and self._raw.prepared(frozenset(present.values()))):
+            await self._worker.call(partial(self._prepare, view, frozenset(present.values())))
+        for socket in (self._socket.socket, self._raw.socket):
+            if socket is not None and socket not in self._read:
+                asyncio.get_running_loop().add_reader(socket, self._hear)
+                self._read.append(socket)
+        self._deaf = tuple(view.deaf) if self._raw.socket is None else ()
+        asking = self._raw.socket or self._socket.socket
+        talking = self._socket.talking(asking, view.hearing if self._raw.socket is None else present)
+        macs = self._socket.addresses(asking, present)
         for port in self._ports.values():
+            port.mac = macs.get(port.device, "")
+            port.ipv6 = port.device in view.hearing and self._socket.socket is not None
             index = talking.get(port.device, 0)
             if port.index != index:
                 port.put_off()
@@ -191,7 +211,13 @@ class MulticastHellos:
                 port.since = self._now()
             if not index:
                 self._table.lose(port.device)
+                port.challenge.forget()
         self._by_index = {port.index: port for port in self._ports.values() if port.index}
+
+    def _prepare(self, view: View, present: frozenset[int]) -> None:
+        self._raw.prepare(present)
+        if not self._socket.prepared(view):
+            self._socket.prepare(view)
 
     def _greet(self, port: _Port) -> None:
         """Send a hello, now or as soon as the port may."""
@@ -206,19 +232,21 @@ class MulticastHellos:
     def _say(self, port: _Port) -> None:
         port.timer = None
         port.sent.append(self._now())
-        refusal = self._socket.send(self._datagram(port.device), port.index)
+        data = self._datagram(port)
+        refusal = self._socket.send(data, port.index) if port.ipv6 else 0
+        if not port.ipv6 or port.raw_until > self._now():
+            self._raw.send(data, port.device)
         # The period is the remedy for whatever it is but this: the kernel tries out a new address for one or two
         # seconds before it may be used, and says nothing when it may.
         if refusal == errno.EADDRNOTAVAIL and port.tries < _TRIES:
             port.tries += 1
             port.timer = asyncio.get_running_loop().call_later(min(1.0, self._period / 5), self._say, port)
 
-    def _datagram(self, device: str) -> bytes:
-        asks = not self._table.knows_ours(device)
-        if (device, asks) not in self._datagrams:
-            hello = Hello(*self._names, device, self._boot_id, asks)
-            self._datagrams[device, asks] = self._seal.write(hello)
-        return self._datagrams[device, asks]
+    def _datagram(self, port: _Port) -> bytes:
+        asks = not self._table.knows_ours(port.device)
+        nonce = port.challenge.nonce(self._now())
+        proof = (port.mac, nonce, port.challenge.repeated())
+        return self._seal.write(Hello(*self._names, port.device, self._boot_id, asks, *proof))
 
     def _hear(self) -> None:
         self._take_all()
@@ -230,11 +258,22 @@ class MulticastHellos:
             read = self._seal.read(data) if port is not None else None
             if port is not None and read is not None:
                 self._take(port, *read)
+        for device, data in self._raw.receive():
+            port = self._ports.get(device)
+            read = self._seal.read(data) if port is not None and port.index else None
+            if port is not None and read is not None:
+                port.raw_until = self._now() + self._hold if read[1] else port.raw_until
+                self._take(port, *read)
 
     def _take(self, port: _Port, hello: Hello, ours: bool) -> None:
-        copy = hello.node_id == self._names[2] and hello.boot_id != self._boot_id
-        node_id = f"{hello.node_id}:{hello.boot_id}" if copy else hello.node_id
-        neighbour = Neighbour(port.device, hello.node, node_id, hello.port, hello.cluster, ours)
+        if ours:
+            news = port.challenge.heard(hello.nonce)
+            if not port.challenge.proven(hello.repeated, self._now()):
+                if news or hello.asks:
+                    self._greet(port)
+                return
+        said = (hello.node, hello.node_id, hello.port, hello.cluster)
+        neighbour = Neighbour(port.device, *said, ours, hello.boot_id, hello.mac)
         if self._table.hear(neighbour, self._now()) or (ours and hello.asks):
             self._greet(port)
 
@@ -242,8 +281,10 @@ class MulticastHellos:
         # Whoever is at the other end says hello within a period, unless nobody is there.
         long_ago = self._now() - self._period
         settled = tuple(port.device for port in self._ports.values() if port.index and port.since <= long_ago)
-        facts = HelloFacts(self._names[2], self._table.neighbours(), self._deaf, settled)
-        if facts != self._told:
-            self._told = facts
-            if self._wake is not None:
-                self._wake("hello")
+        macs = tuple(port.mac for port in self._ports.values() if port.mac)
+        neighbours = self._table.neighbours()
+        facts = HelloFacts(self._names[2], neighbours, self._deaf, settled, self._boot_id, macs)
+        known, self._told = self._told, facts
+        told, now = ((f.neighbours, f.deaf, f.settled) for f in (known, facts))
+        if now != told and self._wake is not None:
+            self._wake("hello")

@@ -1,10 +1,10 @@
 """The hello as a datagram: a JSON object, followed by the 32 bytes of its HMAC-SHA256.
 
-    {"v":1,"cluster":NAME,"node":NAME,"id":32 hex digits,"port":DEVICE,"boot":BOOT ID,"ask":0 or 1}
+    {"v":1,"cluster":NAME,"node":NAME,"id":32 hex digits,"port":DEVICE,"boot":BOOT ID,"mac":ADDRESS,
+     "nonce":16 hex digits,"repeat":[up to four of the nonces that were heard there],"ask":0 or 1}
 
 A reader of version 1 ignores keys that it does not know, so that more can be added. The key of the HMAC is
-HMAC-SHA256(cluster key, "fabric hello"). There is no protection against replay: whoever can replay on a cable holds
-one of its two ends.
+HMAC-SHA256(cluster key, "fabric hello"). What keeps a recorded hello from being believed is in hello_proof.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from sparkd.host.hello_proof import REPEATED
+
 MAX_BYTES = 512
-"""No datagram is longer; the longest that is ever sent has about 350 bytes."""
+"""No datagram is longer; the longest that is ever sent has about 480 bytes."""
 _MAC_BYTES = 32
 _VERSION = 1
 _NAME = re.compile(r"[!-~]{1,63}")
@@ -24,12 +26,14 @@ _PORT = re.compile(r"[!-~]{1,15}")  # IFNAMSIZ is 16, with the final zero
 _ID = re.compile(r"[0-9a-f]{32}")
 _BOOT = re.compile(r"[0-9a-f-]{1,36}")
 _FIELDS = {"cluster": _NAME, "node": _NAME, "id": _ID, "port": _PORT, "boot": _BOOT}
+_MAC_ADDRESS = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+_NONCE = re.compile(r"[0-9a-f]{16}")
 
 
 @dataclass(frozen=True)
 class Hello:
-    """`port` is the device it is sent from. `asks`: the sender hears nobody of its cluster there, and wants an answer
-    at once."""
+    """`port` is the device it is sent from, `mac` its address. `asks`: the sender hears nobody of its cluster there,
+    and wants an answer at once. `nonce` and `repeated`: see hello_proof."""
 
     cluster: str
     node: str
@@ -37,6 +41,9 @@ class Hello:
     port: str
     boot_id: str
     asks: bool = False
+    mac: str = ""
+    nonce: str = ""
+    repeated: tuple[str, ...] = ()
 
 
 class Seal:
@@ -54,9 +61,12 @@ class Seal:
             "id": hello.node_id,
             "port": hello.port,
             "boot": hello.boot_id,
+            "mac": hello.mac,
+            "nonce": hello.nonce,
+            "repeat": list(hello.repeated),
             "ask": int(hello.asks),
         }
-        if _checked(document) is None:
+        if _checked(document) != hello:
             raise ValueError(f"no reader would accept {hello}")
         text = json.dumps(document, separators=(",", ":")).encode("ascii")
         return text + self._mac(text)
@@ -88,4 +98,12 @@ def _checked(document: object) -> Hello | None:
             return None
         said[name] = value
     asks = document.get("ask") == 1
-    return Hello(said["cluster"], said["node"], said["id"], said["port"], said["boot"], asks)
+    mac, nonce = (_matching(document.get(name), kind) for name, kind in (("mac", _MAC_ADDRESS), ("nonce", _NONCE)))
+    told = document.get("repeat")
+    repeated = tuple(_matching(one, _NONCE) for one in told[:REPEATED]) if isinstance(told, list) else ()
+    named = (said["cluster"], said["node"], said["id"], said["port"], said["boot"])
+    return Hello(*named, asks, mac, nonce, tuple(filter(None, repeated)))
+
+
+def _matching(value: object, pattern: re.Pattern[str]) -> str:
+    return value if isinstance(value, str) and pattern.fullmatch(value) else ""

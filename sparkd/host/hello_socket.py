@@ -8,7 +8,7 @@ import fcntl
 import os
 import socket
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,18 +21,18 @@ _GROUP = socket.inet_pton(socket.AF_INET6, GROUP)
 _LINK_LOCAL = ("fe8", "fe9", "fea", "feb")  # fe80::/10 as the kernel's text begins
 _PACKET_INFO = struct.Struct("=16sI")  # in6_pktinfo: destination, interface index
 _INTERFACE_REQUEST = struct.Struct("=16sH22x")  # ifreq with ifr_flags
-_SIOCGIFFLAGS = 0x8913
+_SIOCGIFFLAGS, _SIOCGIFHWADDR = 0x8913, 0x8927
 _IFF_RUNNING = 0x40
 _BATCH = 64  # datagrams read before the loop gets its turn
 
 
 @dataclass(frozen=True)
 class View:
-    """`hearing`: interface index by device that has IPv6. `deaf`: devices without. `members`: indices of all devices
-    of the host that are in the group. `ipv6`: the kernel has it at all."""
+    """`hearing`: interface index by device that has IPv6. `deaf`: the same of devices without. `members`: indices of
+    all devices of the host that are in the group. `ipv6`: the kernel has it at all."""
 
     hearing: dict[str, int]
-    deaf: tuple[str, ...]
+    deaf: dict[str, int]
     members: frozenset[int]
     ipv6: bool
 
@@ -62,7 +62,7 @@ class FabricSocket:
         deaf |= {device for device in self._devices if device in indices and not self._is_on(device)}
         return View(
             {device: indices[device] for device in self._devices if device in indices and device not in deaf},
-            tuple(device for device in self._devices if device in deaf),
+            {device: _index(device) for device in self._devices if device in deaf},
             frozenset(members),
             os.path.exists(f"{self._proc}/sys/net/ipv6"),
         )
@@ -92,11 +92,20 @@ class FabricSocket:
                 joined.add(index)
         self._joined = frozenset(joined)
 
-    def talking(self, view: View) -> dict[str, int]:
-        """Interface index by device that is up and has carrier."""
-        if self.socket is None:
+    @staticmethod
+    def talking(any_socket: socket.socket | None, devices: Mapping[str, int]) -> dict[str, int]:
+        """Interface index by device that is up and has carrier. The socket is only there to ask with."""
+        if any_socket is None:
             return {}
-        return {device: index for device, index in view.hearing.items() if _runs(self.socket, device)}
+        return {device: index for device, index in devices.items() if index and _runs(any_socket, device)}
+
+    @staticmethod
+    def addresses(any_socket: socket.socket | None, devices: Iterable[str]) -> dict[str, str]:
+        """MAC address by device."""
+        if any_socket is None:
+            return {}
+        found = {device: _mac(any_socket, device) for device in devices}
+        return {device: mac for device, mac in found.items() if mac}
 
     def send(self, data: bytes, index: int) -> int:
         """The errno, or 0. Nothing that keeps a datagram from leaving is worth more than a later try."""
@@ -185,6 +194,22 @@ def _runs(any_socket: socket.socket, device: str) -> bool:
     except OSError:
         return False
     return bool(_INTERFACE_REQUEST.unpack(answer)[1] & _IFF_RUNNING)
+
+
+def _index(device: str) -> int:
+    """0 for one that has just gone."""
+    try:
+        return socket.if_nametoindex(device)
+    except OSError:
+        return 0
+
+
+def _mac(any_socket: socket.socket, device: str) -> str:
+    try:
+        answer = fcntl.ioctl(any_socket, _SIOCGIFHWADDR, _INTERFACE_REQUEST.pack(device.encode(), 0))
+    except OSError:
+        return ""
+    return answer[18:24].hex(":")  # ifreq: name, family, address
 
 
 def _arrival(ancillary: list[tuple[int, int, bytes]]) -> int:

@@ -6,6 +6,7 @@ from dataclasses import astuple
 
 from sparkd.core.facts import Neighbour
 
+_Key = tuple[str, str, str]  # id, port and its MAC: a copy of a disk has the id in common and nothing else
 MAX_PER_PORT = 8
 """A cable has one far end. More are heard through a switch, which is wrong and needs no complete list."""
 
@@ -20,12 +21,12 @@ class Table:
 
     def __init__(self, hold: float) -> None:
         self._hold = hold
-        self._ports: dict[str, dict[tuple[str, str], tuple[Neighbour, float]]] = {}
+        self._ports: dict[str, dict[_Key, tuple[Neighbour, float]]] = {}
 
     def hear(self, neighbour: Neighbour, now: float) -> bool:
-        """True if this one was not known on this port."""
+        """True if this one was not known on this port, or has booted since."""
         heard = self._ports.setdefault(neighbour.device, {})
-        key = (neighbour.node_id, neighbour.remote)
+        key = (neighbour.node_id, neighbour.remote, neighbour.mac)
         known = heard[key][0] if key in heard else None
         if known is None:
             if len(heard) >= MAX_PER_PORT and not (neighbour.ours and _drop_a_stranger(heard)):
@@ -33,7 +34,7 @@ class Table:
         elif not neighbour.ours and known != neighbour:
             return False
         heard[key] = (neighbour, now + self._hold)
-        return known is None or known.ours != neighbour.ours
+        return known is None or (known.ours, known.boot) != (neighbour.ours, neighbour.boot)
 
     def lose(self, device: str) -> None:
         """The port has no carrier, or is gone: nobody is heard there."""
@@ -51,7 +52,7 @@ class Table:
         return tuple(sorted((n for heard in self._ports.values() for n, _ in heard.values()), key=astuple))
 
 
-def _drop_a_stranger(heard: dict[tuple[str, str], tuple[Neighbour, float]]) -> bool:
+def _drop_a_stranger(heard: dict[_Key, tuple[Neighbour, float]]) -> bool:
     key = next((key for key, (neighbour, _) in heard.items() if not neighbour.ours), None)
     if key is None:
         return False

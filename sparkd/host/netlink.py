@@ -30,9 +30,9 @@ from sparkd.core.actions import (
     SetSysctl,
     SetUp,
 )
-from sparkd.core.model import NetworkFacts
+from sparkd.core.model import NetworkFacts, RouteFact
 from sparkd.host import netlink_facts as facts
-from sparkd.host import sysctl
+from sparkd.host import sysctl, ways
 from sparkd.host.rtnl import Conversation, Monitor, Refused
 from sparkd.host.worker import Worker, describe
 from sparkd.ports import DoorError, Wake
@@ -139,20 +139,32 @@ class NetlinkLinks:
     def _observe(self) -> NetworkFacts:
         links = self._seen(_RTM_GETLINK, _link_request(), facts.link)
         names = {index: link.device for index, link in links}
+        # After the links: the kernel makes the address in the same step that makes a port operational.
+        addressed = sysctl.link_local()
+        addresses = tuple(
+            replace(address, device=names[index])
+            for index, address in self._seen(_RTM_GETADDR, _inet(_AddressMessage()), facts.address)
+            if address.address and index in names
+        )
+        routes = tuple(
+            replace(route, device=names.get(index, ""))
+            for hops in self._seen(_RTM_GETROUTE, _routes_request(), facts.routes)
+            for index, route in hops
+        )
         return NetworkFacts(
-            links=tuple(facts.with_settings(link) for _, link in links),
-            addresses=tuple(
-                replace(address, device=names[index])
-                for index, address in self._seen(_RTM_GETADDR, _inet(_AddressMessage()), facts.address)
-                if address.address and index in names
-            ),
-            routes=tuple(
-                replace(route, device=names.get(index, ""))
-                for hops in self._seen(_RTM_GETROUTE, _routes_request(), facts.routes)
-                for index, route in hops
-            ),
+            links=tuple(facts.with_settings(link, addressed) for _, link in links),
+            addresses=addresses,
+            routes=routes,
+            ways=tuple(self._way(address, names) for address in ways.asked(addresses, routes)),
             writer=self._monitor.writer(_RECENT) if self._monitor is not None else "",
         )
+
+    def _way(self, address: str, names: dict[int, str]) -> RouteFact:
+        try:
+            index, source = ways.read(self._kernel().get(_RTM_GETROUTE, ways.request(address)))
+        except Refused:
+            return RouteFact(address, "")  # there is no way
+        return RouteFact(address, names.get(index, ""), source=source)
 
     def _seen(self, kind: int, request: Any, read: Callable[[Any], F]) -> list[F]:
         """What each message says, without its device. Decoding costs twenty times what asking does, and hardly any

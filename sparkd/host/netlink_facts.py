@@ -25,11 +25,17 @@ def link(message: Any) -> tuple[int, LinkFact]:
         mtu=message.get_attr("IFLA_MTU") or 0,
         mac=message.get_attr("IFLA_ADDRESS") or "",
         carrier_changes=message.get_attr("IFLA_CARRIER_CHANGES") or 0,
+        # To be looked up by with_settings, of a port on which it is to be expected.
+        link_local=message.get_attr("IFLA_OPERSTATE") != "UP",
     )
 
 
-def with_settings(link: LinkFact) -> LinkFact:
-    return replace(link, settings=sysctl.read(link.device)) if link.device in FABRIC_DEVICES else link
+def with_settings(link: LinkFact, addressed: frozenset[str]) -> LinkFact:
+    """With what is no message's. `addressed`: the devices that have an fe80:: address."""
+    if link.device not in FABRIC_DEVICES:
+        return replace(link, link_local=True)
+    there = link.link_local or link.device in addressed or not sysctl.speaks_ipv6(link.device)
+    return replace(link, settings=sysctl.read(link.device), link_local=there)
 
 
 def address(message: Any) -> tuple[int, AddressFact]:

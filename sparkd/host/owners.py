@@ -73,7 +73,9 @@ class NetworkOwners:
             path = tree.shown(file, self._root)
             at = tree.modified(file)
             try:
-                claims = read(tree.text(file) or "", devices)
+                text, last = self._with_drop_ins(file, directories)
+                path, at = tree.shown(last, self._root), tree.modified(last)
+                claims = read(text, devices)
             except OSError:
                 claims = [profiles.Claim(device) for device in profiles.named(file.name, devices)]
                 if not claims:
@@ -83,6 +85,17 @@ class NetworkOwners:
                 continue
             for claim in claims:
                 yield Profile(claim.device, path, owner, claim.dhcp or False, claim.addresses, at), claim
+
+    def _with_drop_ins(self, file: Path, directories: tuple[str, ...]) -> tuple[str, Path]:
+        """The file's text, followed by that of its drop-ins, which only systemd-networkd has; and the last of them all
+        that sets an address."""
+        text, last = tree.text(file) or "", file
+        for drop_in in tree.layered(self._root, tuple(f"{place}/{file.name}.d" for place in directories), ".conf"):
+            more = tree.text(drop_in) or ""
+            text += f"\n{more}"
+            if any(key in ("DHCP", "Address") for _, key, _ in tree.assignments(more)):
+                last = drop_in
+        return text, last
 
     def _managers(self) -> Iterator[Manager]:
         """Both keep what they think of each device below /run, by interface index, where anyone may read it."""

@@ -61,8 +61,15 @@ class PciBus:
             speed=float(speed[0]) if speed else None,
             # The kernel shows 0 and 63 ("unknown") for a link that does not answer.
             width=int(width) if width.isdecimal() and 0 < int(width) <= 32 else None,
+            fatal=_total(tree.attribute(device / "aer_dev_fatal")),
             firmware=tree.attribute(self._root / f"sys/class/infiniband/{hca}/fw_ver") if hca else "",
         )
+
+
+def _total(text: str) -> int | None:
+    """The last line of an AER file sums up the kinds before it (sysfs-bus-pci-devices-aer_stats)."""
+    found = re.search(r"^TOTAL_ERR_FATAL (\d+)$", text, re.MULTILINE)
+    return int(found[1]) if found else None
 
 
 def _number(text: str) -> int:

@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 
 from sparkd.core.model import HostFacts
+from sparkd.host.processes import RankProcesses
 from sparkd.host.worker import Worker
 from sparkd.ports import DoorError
 
+_AVAILABLE = re.compile(rb"^MemAvailable: +(\d+) kB$", re.MULTILINE)
+
+
+class AvailableMemory:
+    """MemAvailable alone, for a look once a second or oftener. Does not block: the kernel only adds up its counters."""
+
+    def __init__(self, root: Path = Path("/proc")) -> None:
+        self._path = str(root / "meminfo")
+
+    def __call__(self) -> int:
+        """KiB. Raises OSError, or ValueError if it is not told."""
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = os.read(descriptor, 512)
+        finally:
+            os.close(descriptor)
+        found = _AVAILABLE.search(text)
+        if found is None:
+            raise ValueError(f"{self._path} has no MemAvailable")
+        return int(found[1])
+
 
 class ProcHost:
-    def __init__(self, root: Path = Path("/proc"), deadline: float = 2.0) -> None:
+    def __init__(
+        self, root: Path = Path("/proc"), deadline: float = 2.0, processes: RankProcesses | None = None
+    ) -> None:
         self._root = root
+        self._processes = processes or RankProcesses()
         self._worker = Worker("/proc", deadline)
 
     async def observe(self) -> HostFacts:
@@ -31,6 +58,7 @@ class ProcHost:
             memory_total_kib=kibibytes["MemTotal"],
             memory_available_kib=kibibytes["MemAvailable"],
             kernel=self._line("sys/kernel/osrelease"),
+            rank_processes=self._processes.read(),
         )
 
     def _line(self, name: str) -> str:

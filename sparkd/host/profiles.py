@@ -10,6 +10,7 @@ from typing import Any
 from sparkd.host import tree
 
 _TRUE = frozenset({"true", "yes", "on", "y", "1"})
+_DRIVER = "mlx5_core"  # of every fabric port
 Devices = Mapping[str, str]
 """MAC address by device name; "" where it is not known."""
 
@@ -82,7 +83,11 @@ def keyfile(text: str, devices: Devices) -> list[Claim]:
 def network_unit(text: str, devices: Devices) -> list[Claim]:
     """Claims of a .network file of systemd-networkd."""
     lines = tree.assignments(text)
-    match = {key: value for section, key, value in lines if section == "Match"}
+    match: dict[str, str] = {}
+    for section, key, value in lines:
+        if section == "Match":
+            # Further lines add to the list, and an empty one begins it anew (systemd.network(5)).
+            match[key] = f"{match.get(key, '')} {value}".strip() if value else ""
     dhcp = [value.lower() for section, key, value in lines if (section, key) == ("Network", "DHCP")]
     addresses = tuple(value for section, key, value in lines if section in {"Network", "Address"} and key == "Address")
     unmanaged = any(v.lower() in _TRUE for s, key, v in lines if (s, key) == ("Link", "Unmanaged"))
@@ -106,6 +111,8 @@ def _unit_matches(match: Mapping[str, str], device: str, mac: str) -> bool:
     tests += [bool(mac) and mac.lower() in allowed for allowed in macs]
     if "Type" in match:
         tests.append("ether" in match["Type"].split())
+    if "Driver" in match:
+        tests.append(any(fnmatchcase(_DRIVER, pattern) for pattern in match["Driver"].split()))
     return bool(tests) and all(tests)
 
 

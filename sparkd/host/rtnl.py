@@ -60,6 +60,11 @@ class Conversation:
         for _ in self._answer():
             pass
 
+    def get(self, kind: int, message: bytes) -> bytes:
+        """The one object that is asked for, a whole message with its header; empty if there is none. Raises Refused."""
+        self._send(kind, _NLM_F_ACK, message)
+        return next(iter([item for _, item in self._answer() if item]), b"")
+
     def dump(self, kind: int, message: bytes) -> list[bytes]:
         """All objects of a kind, each a whole message with its header.
 

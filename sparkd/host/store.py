@@ -1,4 +1,4 @@
-"""What persists: DIRECTORY/intent.json and attempt.json, and fabric.json, the ports as they were before sparkd."""
+"""What persists: DIRECTORY/intent.json, attempt.json and boots.json, and fabric.json, the ports as before sparkd."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sparkd import wire
+from sparkd.core.boots import BootMemory
 from sparkd.core.model import Attempt, FabricMemory, Intent
 from sparkd.host.files import replace, sync_directory
 from sparkd.host.worker import Worker, describe
@@ -45,6 +46,13 @@ class FileStore:
         """Raises DoorError like load_intent."""
         return self._load("fabric", FabricMemory) or FabricMemory()
 
+    def load_boots(self) -> BootMemory:
+        """Raises DoorError like load_intent."""
+        return self._load("boots", BootMemory) or BootMemory()
+
+    async def save_boots(self, boots: BootMemory) -> None:
+        await self._save("boots", boots)
+
     async def save_memory(self, memory: FabricMemory) -> None:
         await self._save("fabric", memory)
 
@@ -60,7 +68,7 @@ class FileStore:
     def _path(self, name: str) -> Path:
         return self._directory / f"{name}.json"
 
-    async def _save(self, name: str, value: Intent | Attempt | FabricMemory) -> None:
+    async def _save(self, name: str, value: Intent | Attempt | FabricMemory | BootMemory) -> None:
         text = json.dumps({"version": _VERSION, name: wire.encode(value)}, indent=1)
         await self._worker.call(partial(self._write, self._path(name), text.encode() + b"\n"))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from sparkd.core.hardware import Engine, Listener, SupervisorFacts, is_rank_unit
@@ -20,10 +21,19 @@ _COMMAND_CHARACTERS = 80
 class Supervisors:
     """The port, the address and the user of a listener are for all to see. Its process is told only to root, and to
     its own user; command lines and units of all processes are visible unless /proc is mounted with hidepid.
+
+    `free`: whether nobody listens on a port, which for a `root` other than / is not to be asked of this machine.
     """
 
-    def __init__(self, ports: Sequence[int], root: Path = Path("/"), deadline: float = 2.0) -> None:
+    def __init__(
+        self,
+        ports: Sequence[int],
+        root: Path = Path("/"),
+        deadline: float = 2.0,
+        free: Callable[[int], bool] | None = None,
+    ) -> None:
         self._ports = frozenset(ports)
+        self._free = free or is_free
         self._root = root
         self._proc = root / "proc"
         self._worker = Worker("/proc", deadline)
@@ -31,8 +41,19 @@ class Supervisors:
     async def observe(self) -> SupervisorFacts:
         return await self._worker.call(self._read)
 
+    async def glance(self, known: SupervisorFacts | None) -> SupervisorFacts:
+        """The same for a thousandth of the time: as `known`, if the ports are free. Every start waits for it, and to
+        read what hundreds of processes are takes longer than all the rest of a start. So does /proc/net/tcp, for which
+        the kernel walks through a hash table made for a million connections."""
+        return await self._worker.call(lambda: self._glance(known))
+
     def close(self) -> None:
         self._worker.close()
+
+    def _glance(self, known: SupervisorFacts | None) -> SupervisorFacts:
+        if known is None or not all(self._free(port) for port in self._ports):
+            return self._read()
+        return replace(known, listeners=())
 
     def _read(self) -> SupervisorFacts:
         users = self._users()
@@ -101,6 +122,21 @@ class Supervisors:
     def _users(self) -> dict[int, str]:
         rows = (line.split(":") for line in (tree.text(self._root / "etc/passwd") or "").splitlines())
         return {int(row[2]): row[0] for row in rows if len(row) == 7 and row[2].isdecimal()}
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody listens on this TCP port, on any address of either family. A listener keeps a socket from being
+    bound, also one with SO_REUSEADDR; it is closed again at once. False also when that says nothing, as for a minute
+    after connections of a listener that had no SO_REUSEADDR."""
+    try:
+        with socket.socket(socket.AF_INET6 if socket.has_ipv6 else socket.AF_INET, socket.SOCK_STREAM) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if sock.family == socket.AF_INET6:
+                sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            sock.bind(("", port))
+    except OSError:
+        return False
+    return True
 
 
 def _is_engine(arguments: Sequence[str]) -> bool:

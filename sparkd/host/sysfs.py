@@ -3,28 +3,43 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from sparkd.core.model import RoceFact
+from sparkd.host import tree
+from sparkd.host.gids import GidWatch
 from sparkd.host.worker import Worker
 
 _GID_SLOTS = 8  # of up to 1024: the netdev's own link-local GID sits in slot 0 unless addresses have come and gone
 
 
 class SysfsRoce:
-    """A host without RDMA has no such directory: no devices, which is an answer and not an error."""
+    """A host without RDMA has no such directory: no devices, which is an answer and not an error.
 
-    def __init__(self, root: Path = Path("/sys"), deadline: float = 2.0) -> None:
+    `gids`: the GIDs that a rank was started with, as in Attempt.gids; {} while there is none to watch.
+    """
+
+    def __init__(
+        self,
+        root: Path = Path("/sys"),
+        deadline: float = 2.0,
+        gids: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
         self._directory = root / "class/infiniband"
         self._worker = Worker("sysfs", deadline)
+        self._gids = gids
+        self._watch = GidWatch(self._directory)
 
     async def observe(self) -> tuple[RoceFact, ...]:
-        return await self._worker.call(self._read)
+        marks = self._gids()
+        return await self._worker.call(lambda: self._read(marks))
 
     def close(self) -> None:
-        self._worker.close()
+        self._worker.close(lambda: self._watch.keep({}))
 
-    def _read(self) -> tuple[RoceFact, ...]:
+    def _read(self, marks: Mapping[str, str]) -> tuple[RoceFact, ...]:
+        self._watch.keep(marks)
         try:
             devices = sorted(self._directory.iterdir())
         except FileNotFoundError:
@@ -32,7 +47,8 @@ class SysfsRoce:
         facts = []
         for device in devices:
             try:
-                facts.append(RoceFact(hca=device.name, state=_state(device), netdev=_netdev(device)))
+                gid = self._watch.look(device.name, marks[device.name]) if device.name in marks else None
+                facts.append(RoceFact(device.name, _state(device), _netdev(device), gid))
             except FileNotFoundError:
                 if device.exists():
                     raise
@@ -46,11 +62,16 @@ def _state(device: Path) -> str:
 
 
 def _netdev(device: Path) -> str:
-    """The network device. A PCI function lists it below `device`; Soft-RoCE has no `device`, only the GID table."""
+    """The network device. A PCI function lists it below `device`; Soft-RoCE has no `device`, but names its `parent`.
+
+    Other software devices tell it by their GID table alone, which is empty while the port is down.
+    """
     try:
         return next(iter(sorted(entry.name for entry in (device / "device/net").iterdir())), "")
     except FileNotFoundError:
         pass
+    if parent := tree.attribute(device / "parent"):
+        return parent
     for slot in range(_GID_SLOTS):
         try:
             return (device / f"ports/1/gid_attrs/ndevs/{slot}").read_text("ascii").strip()

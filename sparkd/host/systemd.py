@@ -1,4 +1,4 @@
-"""The rank units of this host in systemd, over D-Bus. The only place that knows pydbus and gi.
+"""The units of this host's ranks and of measuring rails, over D-Bus. The only place that knows pydbus and gi.
 
 pydbus is used for connecting alone: its proxies fetch and parse a unit's whole introspection before the first call and
 wait without end, so calls go to the Gio connection below it, each with the time that is left.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -26,10 +27,12 @@ _MANAGER = "org.freedesktop.systemd1.Manager"
 _OBJECT = "/org/freedesktop/systemd1"
 _PROPERTIES = "org.freedesktop.DBus.Properties"
 _BUS = "org.freedesktop.DBus"
-_PATTERN = "sparkd-rank@*.service"
-_NAME = re.compile(r"sparkd-rank@(0|[1-9][0-9]*)\.service")
-_PREFIX = "sparkd-rank@"
-_PATH_PREFIX = "/org/freedesktop/systemd1/unit/sparkd_2drank_40"  # how systemd writes "sparkd-rank@" in a path
+RANK, MEASURE = "sparkd-rank", "sparkd-measure"
+_NAME = re.compile(r"(?P<template>sparkd-(?:rank|measure))@(?P<epoch>0|[1-9][0-9]*)\.service")
+_SOURCES = {RANK: "units", MEASURE: "rails"}
+_PATHS = "/org/freedesktop/systemd1/unit/"
+# How systemd writes "sparkd-rank@" in a path.
+_PATH_PREFIXES = {f"{_PATHS}{template.replace('-', '_2d')}_40": source for template, source in _SOURCES.items()}
 _NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
 _RECONNECT_PAUSE = 1.0  # seconds
 _GRACE = 1.0  # seconds by which the worker's deadline exceeds that of the calls it makes
@@ -60,24 +63,32 @@ class SystemdUnits:
         self._connection: Any = None
         self._watch: _Watch | None = None
 
-    async def observe(self) -> tuple[RankUnit, ...]:
-        return await self._worker.call(self._observe)
+    async def observe(self, template: str = RANK) -> tuple[RankUnit, ...]:
+        """`template`: RANK or MEASURE, as in `start` and `stop`; systemd shows the same of either."""
+        return await self._worker.call(partial(self._observe, template))
 
-    async def start(self, epoch: int) -> None:
+    async def start(self, epoch: int, template: str = RANK) -> None:
         """Returns when systemd has accepted the job. Raises DoorError, also when a stop of the unit is under way."""
-        await self._operate("StartUnit", epoch, "start", "fail")
+        await self._operate("StartUnit", epoch, "start", "fail", template=template)
 
-    async def stop(self, epoch: int) -> None:
+    async def stop(self, epoch: int, template: str = RANK) -> None:
         """Returns when systemd has accepted the job. A unit that systemd does not know is stopped already."""
-        await self._operate("StopUnit", epoch, "stop", "replace", fine=_NO_SUCH_UNIT)
+        await self._operate("StopUnit", epoch, "stop", "replace", fine=_NO_SUCH_UNIT, template=template)
+
+    async def kill(self, epoch: int) -> None:
+        """SIGKILL to every process of the unit. One that systemd does not know has none."""
+        unit = RankUnit(epoch, active="").name
+        arguments = GLib.Variant("(ssi)", (unit, "all", signal.SIGKILL))
+        await self._worker.call(partial(self._carry_out, "KillUnit", arguments, f"kill {unit}", _NO_SUCH_UNIT))
 
     async def forget(self, epoch: int) -> None:
         """Clears the unit's failed state, upon which systemd unloads it."""
         await self._operate("ResetFailedUnit", epoch, "forget", fine=_NO_SUCH_UNIT)
 
     def subscribe(self, wake: Wake) -> None:
-        """`wake("units")` for each news of a rank unit, when systemd itself comes or goes, and when the bus does."""
-        self._watch = _Watch(partial(wake, "units"), partial(_connect, self._address))
+        """`wake("units")` for each news of a rank unit, `wake("rails")` of one that measures, both when systemd itself
+        comes or goes, and when the bus does."""
+        self._watch = _Watch(wake, partial(_connect, self._address))
 
     def close(self) -> None:
         if self._watch is not None:
@@ -89,8 +100,10 @@ class SystemdUnits:
             self._connection.close_sync(None)
         self._connection = None
 
-    async def _operate(self, method: str, epoch: int, verb: str, *mode: str, fine: str = "") -> None:
-        unit = RankUnit(epoch, active="").name
+    async def _operate(
+        self, method: str, epoch: int, verb: str, *mode: str, fine: str = "", template: str = RANK
+    ) -> None:
+        unit = f"{template}@{epoch}.service"
         arguments = GLib.Variant(f"({'s' * (1 + len(mode))})", (unit, *mode))
         await self._worker.call(partial(self._carry_out, method, arguments, f"{verb} {unit}", fine))
 
@@ -101,17 +114,18 @@ class SystemdUnits:
             if not fine or failure.name != fine:
                 raise DoorError(f"cannot {words}: {_explain(failure, self._deadline)}") from failure
 
-    def _observe(self) -> tuple[RankUnit, ...]:
+    def _observe(self, template: str) -> tuple[RankUnit, ...]:
         end = time.monotonic() + self._deadline
         try:
-            arguments = GLib.Variant("(asas)", ([], [_PATTERN]))
+            arguments = GLib.Variant("(asas)", ([], [f"{template}@*.service"]))
             listed = self._call(_OBJECT, _MANAGER, "ListUnitsByPatterns", arguments, self._deadline)
             units = []
             for name, _, _, active, sub, _, path, _, job, _ in listed.unpack()[0]:
                 if (match := _NAME.fullmatch(name)) is not None:
-                    units.append(self._unit(int(match[1]), active, sub, job, path, end - time.monotonic()))
+                    units.append(self._unit(int(match["epoch"]), active, sub, job, path, end - time.monotonic()))
         except _Failure as failure:
-            raise DoorError(f"cannot list the rank units: {_explain(failure, self._deadline)}") from failure
+            kind = template.removeprefix("sparkd-")
+            raise DoorError(f"cannot list the {kind} units: {_explain(failure, self._deadline)}") from failure
         return tuple(sorted(units, key=lambda unit: unit.epoch))
 
     def _unit(self, epoch: int, active: str, sub: str, job: str, path: str, time_left: float) -> RankUnit:
@@ -176,7 +190,7 @@ def _explain(failure: _Failure, deadline: float) -> str:
 class _Watch:
     """The thread whose GLib context receives the signals, with a connection of its own."""
 
-    def __init__(self, wake: Callable[[], None], connect: Callable[[], Any]) -> None:
+    def __init__(self, wake: Wake, connect: Callable[[], Any]) -> None:
         self._wake = wake
         self._connect = connect
         self._loop = asyncio.get_running_loop()
@@ -236,23 +250,27 @@ class _Watch:
         )
 
     def _on_properties(self, *signal: Any) -> None:
-        if signal[2].startswith(_PATH_PREFIX):
-            self._tell()
+        for prefix, source in _PATH_PREFIXES.items():
+            if signal[2].startswith(prefix):
+                self._tell(source)
 
     def _on_manager(self, *signal: Any) -> None:
         # JobNew and JobRemoved carry (id, job, unit, ...), UnitNew and UnitRemoved (unit, path).
-        if any(isinstance(item, str) and item.startswith(_PREFIX) for item in signal[5].unpack()):
-            self._tell()
+        for item in signal[5].unpack():
+            if isinstance(item, str) and (match := _NAME.fullmatch(item)) is not None:
+                self._tell(_SOURCES[match["template"]])
 
     def _on_owner(self, *signal: Any) -> None:
         # A systemd that has just come does not know who listens.
         self._ask_for_signals(signal[0])
         self._tell()
 
-    def _tell(self) -> None:
+    def _tell(self, *sources: str) -> None:
+        """Without `sources`: there may be news of both."""
         if self._ending.is_set():
             return
         try:
-            self._loop.call_soon_threadsafe(self._wake)
+            for source in sources or _SOURCES.values():
+                self._loop.call_soon_threadsafe(self._wake, source)
         except RuntimeError:
             self._ending.set()  # the loop has been closed

@@ -28,9 +28,13 @@ class PeerError(Exception):
 
 
 class PeerClient:
-    """`context` comes from sparkd.peers.tls. Not thread-safe: one thread at a time."""
+    """`context` comes from sparkd.peers.tls. Not thread-safe: one thread at a time.
 
-    def __init__(self, address: str, port: int, context: ssl.SSLContext) -> None:
+    `name`: the node that is to answer, by its certificate; any of the cluster at that address if empty.
+    """
+
+    def __init__(self, address: str, port: int, context: ssl.SSLContext, name: str = "") -> None:
+        self._name = name
         self._where = f"{address}:{port}"
         self._connection = http.client.HTTPSConnection(address, port, timeout=CONNECT_DEADLINE, context=context)
 
@@ -52,6 +56,13 @@ class PeerClient:
             raise PeerError(f"{self._where} answered {status} without a JSON object")
         return status, data
 
+    def fetch(self, path: str) -> bytes:
+        """The JSON that the peer has at this path, below /peer/v1/."""
+        status, answer = self._ask("GET", f"/peer/v1/{path}", None, ANSWER_DEADLINE)
+        if status != 200:
+            raise PeerError(f"{self._where} answered {status}")
+        return answer
+
     def close(self) -> None:
         self._connection.close()
 
@@ -72,11 +83,20 @@ class PeerClient:
                 return self._once(method, path, body, within)
         return self._once(method, path, body, within)
 
+    def _check_name(self) -> None:
+        sock: Any = self._connection.sock
+        certificate = sock.getpeercert() or {}
+        names = [str(name) for kind, name in certificate.get("subjectAltName", ()) if kind == "DNS"]
+        if self._name and self._name not in names:
+            self._connection.close()
+            raise PeerError(f"{self._where}: its certificate is of {', '.join(names) or 'nobody'}, not {self._name}")
+
     def _once(self, method: str, path: str, body: bytes | None, within: float) -> tuple[int, bytes]:
         try:
             if self._connection.sock is None:
                 self._connection.timeout = min(CONNECT_DEADLINE, within)
                 self._connection.connect()
+                self._check_name()
             sock: Any = self._connection.sock
             sock.settimeout(within)
             headers = {"Content-Type": "application/json"} if body is not None else {}

@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from sparkd.core.model import PeerView, Report
 from sparkd.peers.client import ANSWER_DEADLINE, URGENT_DEADLINE, PeerError
 from sparkd.ports import DoorError, Wake
+
+T = TypeVar("T")
 
 
 class Client(Protocol):
@@ -24,6 +26,8 @@ class Client(Protocol):
     def exchange(self, report: Report, within: float) -> Report: ...
 
     def request(self, body: Mapping[str, object]) -> tuple[int, Mapping[str, object]]: ...
+
+    def fetch(self, path: str) -> bytes: ...
 
     def close(self) -> None: ...
 
@@ -95,13 +99,24 @@ class Poller:
             self._accept(peer, report)
 
     async def request(self, node: str, body: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
+        peer = self._known(node)
+        return await self._asking(peer, functools.partial(peer.ask.request, body))
+
+    async def fetch(self, node: str, path: str) -> bytes:
+        peer = self._known(node)
+        return await self._asking(peer, functools.partial(peer.ask.fetch, path))
+
+    def _known(self, node: str) -> _Peer:
         peer = self._peers.get(node)
         if peer is None:
             raise DoorError(f"{node} is not a peer")
+        return peer
+
+    async def _asking(self, peer: _Peer, call: Callable[[], T]) -> T:
         try:
-            return await asyncio.get_running_loop().run_in_executor(peer.ask_thread, peer.ask.request, body)
+            return await asyncio.get_running_loop().run_in_executor(peer.ask_thread, call)
         except PeerError as error:
-            raise DoorError(f"{node} cannot be asked: {error}") from None
+            raise DoorError(f"{peer.name} cannot be asked: {error}") from None
 
     def subscribe(self, wake: Wake) -> None:
         self._wakes.append(wake)

@@ -14,6 +14,8 @@ from sparkd.core.actions import (
     ApplyFabric,
     FabricChange,
     ForgetRank,
+    Measure,
+    NoteBoot,
     Record,
     Remember,
     RemoveAddress,
@@ -23,14 +25,27 @@ from sparkd.core.actions import (
     SetSysctl,
     SetUp,
     StartRank,
+    StopMeasuring,
     StopRank,
 )
+from sparkd.core.boots import BootMemory
 from sparkd.core.model import Attempt, FabricMemory, Intent
-from sparkd.ports import Clock, DoorError, Links, RankFiles, Store, Units
+from sparkd.ports import Clock, DoorError, Links, Rails, RankFiles, Store, Units
 from sparkd.reconcile.events import EventLog
 
 Environment = Callable[[int, tuple[str, ...]], Awaitable[Mapping[str, str]]]
 """The environment file of this host's rank, from an epoch and the RDMA devices to use. Raises DoorError."""
+RailEnvironment = Callable[[Measure], Awaitable[Mapping[str, str]]]
+"""The environment file of the unit that measures rails. Raises DoorError."""
+
+
+Gids = Callable[[tuple[str, ...]], Awaitable[Mapping[str, str]]]
+"""Index and address of the GID of each of these RDMA devices, as in Attempt.gids. Raises DoorError if one has none."""
+
+
+async def no_gids(_: tuple[str, ...]) -> Mapping[str, str]:
+    """Of a host without RDMA."""
+    return {}
 
 
 @dataclass
@@ -40,6 +55,7 @@ class State:
     intent: Intent
     attempt: Attempt | None
     memory: FabricMemory = field(default_factory=FabricMemory)
+    boots: BootMemory = field(default_factory=BootMemory)
 
 
 class Executor:
@@ -54,6 +70,9 @@ class Executor:
         clock: Clock,
         events: EventLog,
         environment: Environment,
+        rails: Rails,
+        rail_environment: RailEnvironment,
+        gids: Gids = no_gids,
     ) -> None:
         self._state = state
         self._units = units
@@ -63,18 +82,27 @@ class Executor:
         self._clock = clock
         self._events = events
         self._environment = environment
+        self._gids = gids
+        self._rails = rails
+        self._rail_environment = rail_environment
         self._unfinished: Action | None = None
 
     async def adopt(self, intent: Intent) -> None:
+        before = self._state.intent
         await self._store.save_intent(intent)
         self._state.intent = intent
-        held = ", held" if intent.held else ""
-        text = f"epoch {intent.epoch}: {intent.want}{held}, by {intent.by}: {intent.reason}"
-        self._events.add("intent", text, epoch=intent.epoch)
+        self._events.add("intent", _order(before, intent), epoch=intent.epoch)
 
     async def remember(self, memory: FabricMemory) -> None:
         await self._store.save_memory(memory)
         self._state.memory = memory
+
+    async def note_boot(self, boots: BootMemory) -> None:
+        reset = boots.boot_id != self._state.boots.boot_id and len(boots.resets) > 0
+        await self._store.save_boots(boots)
+        self._state.boots = boots
+        if reset and boots.resets[-1].at >= self._clock.now() - 60:
+            self._events.error("node-hard-reset: this host has booted, and no shutdown came before")
 
     async def do(self, action: Action) -> str:
         """Returns the source that the action changed, or "". Raises DoorError."""
@@ -92,9 +120,12 @@ class Executor:
             case Remember(memory):
                 await self.remember(memory)
                 return ""
-            case Record(attempt):
-                await self._record(attempt)
+            case NoteBoot(boots):
+                await self.note_boot(boots)
                 return ""
+            case Record(attempt):
+                # After an end the host is looked at again: whether it is free is not known from before.
+                return "host" if await self._record(attempt) else ""
             case ApplyFabric(changes):
                 if not announced:
                     self._events.add("action", f"fabric: {describe(changes)}")
@@ -103,6 +134,9 @@ class Executor:
             case StartRank(attempt, hcas):
                 await self._start(attempt, hcas)
                 return "units"
+            case Measure() | StopMeasuring():
+                await self._measure(action, announced)
+                return "rails"
             case StopRank(epoch, why):
                 if not announced:
                     self._events.add("action", f"stopping sparkd-rank@{epoch}.service: {why}")
@@ -115,7 +149,25 @@ class Executor:
             case _:
                 assert_never(action)
 
-    async def _record(self, attempt: Attempt) -> None:
+    async def forget_rails(self) -> None:
+        await self._rails.forget()
+
+    async def _measure(self, action: Measure | StopMeasuring, announced: bool) -> None:
+        name = f"sparkd-measure@{action.epoch}.service"
+        if isinstance(action, StopMeasuring):
+            if not announced:
+                self._events.add("action", f"stopping {name}: {action.why}")
+            await self._rails.stop(action.epoch)
+            return
+        if not announced:
+            self._events.add("action", f"measuring {', '.join(action.devices)}: starting {name}")
+        try:
+            await self._rails.start(action.epoch, await self._rail_environment(action))
+        except (DoorError, ValueError) as error:
+            raise DoorError(f"{name} could not be started: {error}") from None
+
+    async def _record(self, attempt: Attempt) -> bool:
+        """Whether the rank was not known to have ended before."""
         before = self._state.attempt
         ends = attempt.ended_at is not None and (before is None or before.ended_at is None)
         if ends:
@@ -125,6 +177,7 @@ class Executor:
         self._state.attempt = attempt
         if ends:
             self._events.add("action", f"sparkd-rank@{attempt.epoch}.service has ended: {attempt.sentence}")
+        return ends
 
     async def _drop_environment(self, epoch: int) -> None:
         """It holds the key of a group that is gone, which is no reason to keep the next one from forming."""
@@ -134,10 +187,18 @@ class Executor:
             self._events.error(f"the environment file of epoch {epoch} stays: {error}")
 
     async def _start(self, attempt: Attempt, hcas: tuple[str, ...]) -> None:
+        missing = ""
+        try:
+            # Looked up anew for each start, because they move.
+            attempt = replace(attempt, gids=dict(await self._gids(hcas)))
+        except DoorError as error:
+            missing = str(error)
         await self._store.save_attempt(attempt)
         self._state.attempt = attempt
         self._events.add("action", f"starting sparkd-rank@{attempt.epoch}.service")
         try:
+            if missing:
+                raise DoorError(missing)
             await self._files.write(attempt.epoch, await self._environment(attempt.epoch, hcas))
             await self._units.start(attempt.epoch)
         except (DoorError, ValueError) as error:
@@ -146,6 +207,17 @@ class Executor:
                 replace(attempt, ended_at=self._clock.now(), signature="exit:not-started", sentence=sentence)
             )
             raise DoorError(f"sparkd-rank@{attempt.epoch}.service could not be started: {error}") from None
+
+
+def _order(before: Intent, intent: Intent) -> str:
+    ordered = intent.maintenance
+    if ordered is not None and ordered != before.maintenance:
+        what = f"maintenance, by {ordered.by}: {ordered.reason or 'no reason given'}"
+        return f"epoch {intent.epoch}: {what if ordered.on else f'maintenance ended by {ordered.by}'}"
+    if intent.clears != before.clears and intent.epoch == before.epoch:
+        return f"epoch {intent.epoch}: cleared"
+    held = ", held" if intent.held else ""
+    return f"epoch {intent.epoch}: {intent.want}{held}, by {intent.by}: {intent.reason}"
 
 
 def describe(changes: Sequence[FabricChange]) -> str:

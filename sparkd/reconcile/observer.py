@@ -7,15 +7,21 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from sparkd.core.model import HelloFacts, HostFacts, NetworkFacts, RankUnit, RoceFact, Unknown
-from sparkd.ports import DoorError, Hellos, Host, Links, Roce, Units
+from sparkd.core.railfacts import RailFacts
+from sparkd.ports import DoorError, Hellos, Host, Links, Rails, Roce, Units
 
 SOURCES = ("units", "network", "roce", "host", "hello")
 
 
 class Observer:
-    """A source that fails becomes Unknown(why), a fact like any other, and is asked again in the next cycle."""
+    """A source that fails becomes Unknown(why), a fact like any other, and is asked again in the next cycle.
 
-    def __init__(self, units: Units, links: Links, roce: Roce, host: Host, hello: Hellos) -> None:
+    `rails`: None where rails are not measured.
+    """
+
+    def __init__(
+        self, units: Units, links: Links, roce: Roce, host: Host, hello: Hellos, rails: Rails | None = None
+    ) -> None:
         self._ask: dict[str, Callable[[], Awaitable[Any]]] = {
             "units": units.observe,
             "network": links.observe,
@@ -25,6 +31,10 @@ class Observer:
         }
         self._known: dict[str, Any] = {name: Unknown("not asked yet") for name in SOURCES}
         self._stale: set[str] = set(SOURCES)
+        self._known["rails"] = RailFacts()
+        if rails is not None:
+            self._ask["rails"] = rails.observe
+            self._stale.add("rails")
 
     def stale(self, source: str) -> None:
         """The source has news, or may have."""
@@ -33,6 +43,9 @@ class Observer:
 
     def all_stale(self) -> None:
         self._stale.update(SOURCES)
+        # What was measured does not change by itself: there is nothing to look at while nothing measures.
+        if isinstance(self.rails, Unknown) or self.rails.running is not None:
+            self.stale("rails")
 
     async def refresh(self) -> None:
         """Ask the stale sources, side by side."""
@@ -69,6 +82,11 @@ class Observer:
     @property
     def hello(self) -> HelloFacts | Unknown:
         known: HelloFacts | Unknown = self._known["hello"]
+        return known
+
+    @property
+    def rails(self) -> RailFacts | Unknown:
+        known: RailFacts | Unknown = self._known["rails"]
         return known
 
     @property

@@ -5,20 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from sparkd import __version__, wire
-from sparkd.core import checks, doctor, gates, links
+from sparkd.core import checks, doctor, gates, links, rails, recovery
 from sparkd.core.decide import Decision
 from sparkd.core.model import CheckOutcome, Finding, Report, Unknown
 from sparkd.core.ranks import RankView
 from sparkd.core.snapshot import Snapshot
+from sparkd.reconcile.history import History
 
 
 @dataclass(frozen=True)
 class Identity:
-    """`instance` is new with each daemon process."""
+    """`instance` is new with each daemon process. `probe_port`: the TCP port that peers try."""
 
     instance: str
     engine: str
     engine_api: str
+    probe_port: int = 0
 
 
 def report(s: Snapshot, d: Decision, identity: Identity, sequence: int) -> Report:
@@ -42,11 +44,24 @@ def report(s: Snapshot, d: Decision, identity: Identity, sequence: int) -> Repor
         hardware=doctor.shared(s.hardware),
         unknown=unknowns(s),
         memory_available_kib=0 if isinstance(s.host, Unknown) else s.host.memory_available_kib,
+        left=d.left,
+        probe_port=identity.probe_port,
+        rails=rails.valid(s),
+        measuring=_measuring(s),
     )
 
 
+def _measuring(s: Snapshot) -> str:
+    """Never empty while the unit is alive, whatever it says."""
+    if isinstance(s.rails, Unknown) or s.rails.running is None:
+        return ""
+    return s.rails.running.text or "about to measure its rails"
+
+
 def unknowns(s: Snapshot) -> tuple[str, ...]:
-    return tuple(fact.why for fact in (s.units, s.network, s.roce, s.host, s.hello) if isinstance(fact, Unknown))
+    return tuple(
+        fact.why for fact in (s.units, s.network, s.roce, s.host, s.hello, s.rails) if isinstance(fact, Unknown)
+    )
 
 
 def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
@@ -79,6 +94,9 @@ def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
         cables=s.cables,
         engine=wire.EngineStatus(identity.engine, identity.engine_api),
         deaths=d.intent.deaths,
+        maintenance=d.intent.maintenance if d.intent.paused else None,
+        rails=tuple(_rail(rail) for rail in s.rated),
+        budget=wire.BudgetStatus(len(recovery.spent(s, d.intent.deaths)), s.policy.restarts, s.policy.window),
     )
 
 
@@ -89,9 +107,14 @@ def _rank(view: RankView) -> wire.RankStatus:
     return wire.RankStatus(view.rank, view.node, view.unit, view.condition, view.stage, progress, view.text, view.pid)
 
 
+def _rail(rail: rails.Rail) -> wire.RailStatus:
+    a, b = (wire.RailEnd(end.node, end.device) for end in rail.link.ends)
+    return wire.RailStatus(a, b, rail.gbps, rail.method, rail.mtu_passed)
+
+
 def _findings(s: Snapshot, d: Decision) -> tuple[Finding, ...]:
     theirs = [finding for peer in s.peers if peer.report is not None for finding in peer.report.findings]
-    return (*d.findings, *theirs)
+    return (*d.findings, *theirs, *rails.findings(s))
 
 
 def _fabric(s: Snapshot) -> tuple[wire.FabricStatus, ...]:
@@ -119,13 +142,13 @@ def host(s: Snapshot, own: Report) -> wire.HostStatus:
     )
 
 
-def operation(epoch: int, s: Snapshot, d: Decision) -> wire.OperationStatus | None:
+def operation(epoch: int, d: Decision, history: History) -> wire.OperationStatus | None:
     """How the operation of `epoch` stands; None for an epoch that never was."""
     now = d.intent
     if not 0 < epoch <= now.epoch:
         return None
     if epoch < now.epoch:
-        return wire.OperationStatus(epoch, "", "superseded", f"epoch {now.epoch} is in force: {d.summary}")
+        return history.ended(epoch, d)
     done = d.phase == "ready" if now.want == "up" else d.phase == "down"
     state = "failed" if now.held else "done" if done else "running"
     return wire.OperationStatus(epoch, now.want, state, d.summary)
@@ -146,7 +169,8 @@ def doctors(s: Snapshot, d: Decision) -> wire.DoctorStatus:
         listed = tuple(map(told, report.checks)) if report is not None and report.checks is not None else None
         age = None if peer.age is None else round(peer.age, 1)
         nodes.append(wire.NodeChecks(peer.name, age, listed, report.findings if report else (), peer.error))
-    compared = doctor.compare(s)
+    together |= rails.ABOUT
+    compared = (*doctor.compare(s), *rails.examine(s))
     listed_already = {finding for node in nodes for finding in node.findings}
     order = [node.name for node in s.cluster.nodes]
     return wire.DoctorStatus(

@@ -16,6 +16,7 @@ from typing import Any, cast
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
+from sparkd.api.admission import Named
 from sparkd.api.app import operator_app
 from sparkd.api.guard import BodyLimit, TokenGuard
 from sparkd.api.listener import Listener, tcp_socket, unix_socket
@@ -209,9 +210,9 @@ async def api(loop: Loop, folder: Path, token: str | None = TOKEN) -> AsyncItera
 
 
 @contextlib.asynccontextmanager
-async def peers_api(loop: Loop) -> AsyncIterator[int]:
-    """The peers' application without TLS; yields its port."""
-    async with served(BodyLimit(peer_app(loop))) as port:
+async def peers_api(loop: Loop, *names: str) -> AsyncIterator[int]:
+    """The peers' application without TLS, as a caller finds it whose certificate has these names; yields its port."""
+    async with served(BodyLimit(Named(peer_app(loop), frozenset(names)))) as port:
         yield port
 
 

@@ -12,6 +12,7 @@ import pytest
 import ring_mesh
 from sparkd import __version__, wire
 from sparkd.core.hardware import HardwareFacts, KernelFacts, PciFacts
+from sparkd.core.railfacts import RailFact
 from sparkd.core.snapshot import Policy
 from sparkd.reconcile.loop import Refusal
 from tests.api.serving import PROBLEM, api
@@ -40,8 +41,13 @@ OPERATIONS = {
     ("post", "/v1/ring/start"),
     ("post", "/v1/ring/stop"),
     ("post", "/v1/ring/clear"),
+    ("post", "/v1/ring/hold"),
+    ("post", "/v1/ring/resume"),
     ("post", "/v1/host/fabric/down"),
     ("post", "/v1/host/fabric/up"),
+    ("post", "/v1/host/fabric/measure"),
+    ("get", "/v1/incidents"),
+    ("get", "/v1/incidents/{epoch}"),
     *(("get", path.replace("/1", "/{epoch}")) for path in EVERY_GET),
 }
 
@@ -304,3 +310,20 @@ async def test_a_held_ring_is_cleared(tmp_path: Path) -> None:
             ]
             assert (await served.post("/v1/ring/clear")).status == 202
             await ring.reach("down")
+
+
+@in_loop
+async def test_rails_are_measured_anew_only_while_no_rank_runs(tmp_path: Path) -> None:
+    async with cluster() as ring:
+        await ring.up()
+        machine = ring["spark2"]
+        async with api(machine.loop, tmp_path) as served:
+            refused = await served.post("/v1/host/fabric/measure")
+            assert (refused.status, refused.json["code"]) == (409, "fabric-in-use")
+            assert refused.json["hint"] == "sparkctl down --wait"
+            await ring.ask("stop")
+            await ring.reach("down")
+            machine.rails.facts["enp1s0f0np0"] = RailFact("enp1s0f0np0", "spark3", "enp1s0f1np1", 9.0)
+            answer = await served.post("/v1/host/fabric/measure")
+            assert (answer.status, answer.json["node"]) == (202, "spark2")
+            assert machine.rails.facts == {}

@@ -8,6 +8,7 @@ from typing import Any
 
 from sparkd import wire
 from sparkd.api.guard import BODY_LIMIT
+from sparkd.core.hardware import HardwareFacts, PciFacts
 from sparkd.core.model import Intent, Report
 from tests.api.serving import Answer, ask, peers_api
 from tests.core.builders import NOW, report
@@ -68,7 +69,7 @@ async def test_a_report_is_given_and_taken() -> None:
         await ring.quiet()
         await ring["spark2"].kill()
         machine = ring.conductor
-        async with peers_api(machine.loop) as port:
+        async with peers_api(machine.loop, "spark2") as port:
             own = machine.loop.report()
             pulled = await ask(port, "GET", "/peer/v1/report")
             assert (pulled.status, wire.decode(Report, pulled.json)) == (200, own)
@@ -79,10 +80,28 @@ async def test_a_report_is_given_and_taken() -> None:
 
 
 @in_loop
+async def test_a_host_that_is_to_look_at_itself_answers_with_what_it_has_seen() -> None:
+    async with cluster() as ring:
+        await ring.reach("down")
+        machine = ring["spark2"]
+        looked = HardwareFacts(pci=PciFacts(gb10=True))
+
+        async def look() -> None:
+            machine.loop.examined(looked)
+
+        machine.loop.before_start(look)
+        async with peers_api(machine.loop, "spark2") as port:
+            asked = wire.PeerRequest("examine", "spark1")
+            answer = await post(port, "/peer/v1/intent", wire.dumps(asked))
+            assert answer.status == 200
+            assert wire.decode(Report, answer.json).hardware == looked
+
+
+@in_loop
 async def test_what_a_newer_daemon_says_besides_is_ignored() -> None:
     async with cluster() as ring:
         await ring.reach("down")
-        async with peers_api(ring.conductor.loop) as port:
+        async with peers_api(ring.conductor.loop, "spark2") as port:
             assert (await post(port, "/peer/v1/report", changed(colour="blue"))).status == 200
 
 
@@ -90,11 +109,13 @@ async def test_what_a_newer_daemon_says_besides_is_ignored() -> None:
 async def test_reports_of_strangers_change_nothing() -> None:
     async with cluster() as ring:
         await ring.reach("down")
-        async with peers_api(ring.conductor.loop) as port:
+        async with peers_api(ring.conductor.loop, "spark2") as port:
             before = ring.conductor.peers.views()
-            for name in ("spark1", "spark9", ""):
+            for name in ("spark1", "spark3", "spark9", ""):
                 stranger = replace(THEIRS, node=name, intent=Intent(99, "up"))
-                assert (await post(port, "/peer/v1/report", wire.dumps(stranger))).status == 200
+                answer = await post(port, "/peer/v1/report", wire.dumps(stranger))
+                assert (answer.status, answer.problem["code"]) == (403, "not-yours")
+                assert answer.problem["detail"] == f"a report of {name} with the certificate of spark2"
             assert ring.conductor.peers.views() == before
             await ring.quiet()
             assert ring.conductor.loop.state.intent.epoch == 0
@@ -102,7 +123,7 @@ async def test_reports_of_strangers_change_nothing() -> None:
 
 @in_loop
 async def test_before_the_first_cycle_there_is_no_report() -> None:
-    async with cluster(boot=False) as ring, peers_api(ring.conductor.build()) as port:
+    async with cluster(boot=False) as ring, peers_api(ring.conductor.build(), "spark2") as port:
         for answer in (await ask(port, "GET", "/peer/v1/report"), await post(port, "/peer/v1/report", changed())):
             assert (answer.status, answer.problem["code"]) == (503, "starting")
 
@@ -111,7 +132,7 @@ async def test_before_the_first_cycle_there_is_no_report() -> None:
 async def test_what_is_no_report_is_refused_with_the_field() -> None:
     async with cluster() as ring:
         await ring.reach("down")
-        async with peers_api(ring.conductor.loop) as port:
+        async with peers_api(ring.conductor.loop, "spark2") as port:
             before = ring.conductor.peers.views()
             for body, words in NO_REPORTS.items():
                 answer = await post(port, "/peer/v1/report", body)
@@ -124,7 +145,7 @@ async def test_what_is_no_report_is_refused_with_the_field() -> None:
 async def test_what_is_no_request_is_refused_with_the_field() -> None:
     async with cluster() as ring:
         await ring.reach("down")
-        async with peers_api(ring.conductor.loop) as port:
+        async with peers_api(ring.conductor.loop, "spark2") as port:
             for body, words in NO_REQUESTS.items():
                 answer = await post(port, "/peer/v1/intent", body)
                 assert (answer.status, answer.problem["code"]) == (422, "bad-request"), body[:60]
@@ -138,7 +159,7 @@ async def test_a_request_is_answered_like_an_operators() -> None:
         await ring.reach("down")
         await ring.quiet()
         body = wire.dumps(wire.PeerRequest("start", "operator at 127.0.0.1 on spark3"))
-        async with peers_api(ring.conductor.loop) as port:
+        async with peers_api(ring.conductor.loop, "spark3") as port:
             answer = await post(port, "/peer/v1/intent", body)
             assert answer.status == 202
             made = wire.decode(wire.Operation, answer.json)
@@ -151,7 +172,7 @@ async def test_a_request_is_answered_like_an_operators() -> None:
 async def test_a_worker_refuses_to_conduct() -> None:
     async with cluster() as ring:
         await ring.reach("down")
-        async with peers_api(ring["spark2"].loop) as port:
+        async with peers_api(ring["spark2"].loop, "spark2") as port:
             answer = await post(port, "/peer/v1/intent", wire.dumps(wire.PeerRequest("start", "x")))
             assert (answer.status, answer.problem["code"]) == (409, "not-conductor")
 
@@ -160,9 +181,20 @@ async def test_a_worker_refuses_to_conduct() -> None:
 async def test_operators_routes_are_not_here_and_bodies_have_a_limit() -> None:
     async with cluster() as ring:
         await ring.reach("down")
-        async with peers_api(ring.conductor.loop) as port:
+        async with peers_api(ring.conductor.loop, "spark2") as port:
             for path in ("/v1/ring", "/v1/ring/start", "/metrics", "/openapi.json", "/docs"):
                 assert (await ask(port, "GET", path)).problem["code"] == "not-found"
             assert (await ask(port, "GET", "/peer/v1/intent")).problem["code"] == "method-not-allowed"
             large = await post(port, "/peer/v1/report", b"x" * (BODY_LIMIT + 1))
             assert large.problem["code"] == "body-too-large"
+
+
+@in_loop
+async def test_whoever_hands_a_request_over_for_another_node_is_named() -> None:
+    async with cluster() as ring:
+        await ring.reach("down")
+        await ring.quiet()
+        body = wire.dumps(wire.PeerRequest("start", "operator at 127.0.0.1 on spark2"))
+        async with peers_api(ring.conductor.loop, "spark3") as port:
+            assert (await post(port, "/peer/v1/intent", body)).status == 202
+        assert ring.conductor.loop.state.intent.by == "operator at 127.0.0.1 on spark2 by way of spark3"

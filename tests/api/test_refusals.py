@@ -16,7 +16,7 @@ from tests.reconcile.cluster import Cluster, cluster
 from tests.reconcile.running import in_loop, until
 
 RING = ["/v1/ring/start", "/v1/ring/stop", "/v1/ring/clear"]
-CHANGES = [*RING, "/v1/host/fabric/down", "/v1/host/fabric/up"]
+CHANGES = [*RING, "/v1/host/fabric/down", "/v1/host/fabric/up", "/v1/host/fabric/measure"]
 
 
 async def down(ring: Cluster) -> None:

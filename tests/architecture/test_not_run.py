@@ -19,6 +19,11 @@ def test_rdma() -> None:
     assert False
 
 
+@pytest.mark.vm
+def test_soft_roce() -> None:
+    assert False
+
+
 @pytest.mark.skip(reason="no reason")
 def test_skipped() -> None:
     assert False
@@ -35,12 +40,14 @@ def test_what_needs_hardware_is_left_out_and_named(tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     (tmp_path / "tests/test_planted.py").write_text(TESTS, encoding="utf-8")
 
-    usual, all_of_them = tool("pytest", "-s", cwd=tmp_path), tool("pytest", "--hardware", cwd=tmp_path)
+    usual, all_of_them = tool("pytest", "-s", cwd=tmp_path), tool("pytest", "--hardware", "--vm", cwd=tmp_path)
 
     assert usual.returncode == 0, usual.stdout
-    assert "2 passed, 1 skipped, 1 deselected" in usual.stdout
+    assert "2 passed, 1 skipped, 2 deselected" in usual.stdout
     assert "needs real Sparks (--hardware): tests/test_planted.py::test_rdma" in usual.stdout
+    machines = "needs virtual machines, as make vm-test does (--vm): tests/test_planted.py::test_soft_roce"
+    assert machines in usual.stdout
     assert "skipped: tests/test_planted.py::test_skipped" in usual.stdout
     assert usual.stdout.index("first") < usual.stdout.index("last")
     assert all_of_them.returncode == 1
-    assert "1 failed, 2 passed, 1 skipped" in all_of_them.stdout
+    assert "2 failed, 2 passed, 1 skipped" in all_of_them.stdout

@@ -125,7 +125,7 @@ class Tree:
     def seen(self, *, rank_pid: int = 0, ranks_alive: bool | None = False, adopt: bool = False) -> checks.Seen:
         addresses = tuple(AddressFact(device, f"{address}/24") for device, address in ADDRESSES.items())
         return checks.Seen(
-            NODE, self.facts(rank_pid, ADDRESSES), NetworkFacts(addresses=addresses), ranks_alive, adopt=adopt
+            NODE, self.facts(rank_pid, ADDRESSES), NetworkFacts(addresses=addresses), ranks_alive, adopt=adopt, reach=()
         )
 
     def check(
@@ -191,11 +191,16 @@ class Spark(Tree):
         place = f"sys/bus/pci/devices/{address}"
         self.put(f"{place}/current_link_speed", "32.0 GT/s PCIe\n")
         self.put(f"{place}/current_link_width", "4\n")
+        self.fatal_errors(address, 0)
         self.link(f"{place}/driver", "../../../bus/pci/drivers/mlx5_core")
         (self.root / place / "net" / netdev).mkdir(parents=True)
         (self.root / place / "infiniband" / hca).mkdir(parents=True)
         self.put(f"sys/class/infiniband/{hca}/fw_ver", "28.45.4028\n")
         (self.root / f"sys/class/infiniband/{hca}/device/net/{netdev}").mkdir(parents=True)
+
+    def fatal_errors(self, address: str, number: int) -> None:
+        kinds = f"Undefined 0\nDLP {number}\nSDES 0\nTLP 0\nFCP 0\nTOTAL_ERR_FATAL {number}\n"
+        self.put(f"sys/bus/pci/devices/{address}/aer_dev_fatal", kinds)
 
     def gid_table(self, hca: str, netdev: str, address: str | None) -> None:
         """As mlx5 fills it: each GID as RoCE v1 and v2, link-local ones first."""
@@ -207,6 +212,7 @@ class Spark(Tree):
             self.gid(hca, 2 * slot + 1, gid, "RoCE v2", netdev)
         for slot in range(4 if address else 2, 12):
             self.empty_gid(hca, slot)
+        self.put(f"sys/class/infiniband/{hca}/ports/1/state", "4: ACTIVE\n")
 
 
 def running_as_root() -> bool:

@@ -13,6 +13,7 @@ from sparkd.core.checks.network_owners import writer
 from sparkd.core.hardware import Manager, OwnerFacts, Profile
 from sparkd.core.model import Finding
 from sparkd.host.profiles import Claim, keyfile, netplan, network_unit
+from tests.architecture.repository import ROOT
 from tests.checks.spark import NODE, Spark, mac, running_as_root
 
 PORT = "enp1s0f0np0"
@@ -126,6 +127,26 @@ def test_networkd_goes_by_the_first_file_that_matches(spark: Spark) -> None:
     put(spark, "etc/systemd/network/10-sparkd.network", "")
     assert {profile.path for profile in profiles(spark)} == {"/etc/systemd/network/20-all.network"}
     assert len(profiles(spark)) == 4
+
+
+def test_the_packages_own_file_keeps_networkd_off_and_is_nobodys_profile(spark: Spark) -> None:
+    own = (ROOT / "units/network/10-sparkd-fabric.network").read_text()
+    put(spark, "usr/lib/systemd/network/10-sparkd-fabric.network", own)
+    put(spark, "etc/systemd/network/20-wired.network", "[Match]\nName=en*\n[Network]\nDHCP=yes\n")
+    assert profiles(spark) == ()
+    made = f"run/systemd/network/10-netplan-{PORT}.network"
+    put(spark, made, f"[Match]\nName={PORT}\n[Network]\nAddress=10.0.0.1/24\n")
+    assert [(profile.device, profile.path) for profile in profiles(spark)] == [(PORT, f"/{made}")]
+
+
+def test_a_drop_in_of_networkd_is_named_where_it_is_the_one_that_sets_an_address(spark: Spark) -> None:
+    put(spark, "etc/systemd/network/20-cx7.network", f"[Match]\nName={PORT}\n")
+    put(spark, "etc/systemd/network/20-cx7.network.d/mtu.conf", "[Link]\nMTUBytes=9000\n")
+    assert [(p.path, p.dhcp) for p in profiles(spark)] == [("/etc/systemd/network/20-cx7.network", False)]
+    put(spark, "run/systemd/network/20-cx7.network.d/dhcp.conf", "[Network]\nDHCP=yes\n")
+    assert [(p.path, p.dhcp) for p in profiles(spark)] == [("/run/systemd/network/20-cx7.network.d/dhcp.conf", True)]
+    put(spark, "etc/systemd/network/20-cx7.network.d/zz.conf", "[Link]\nUnmanaged=yes\n")
+    assert profiles(spark) == ()
 
 
 def test_what_netplan_made_is_told_only_without_its_source(spark: Spark) -> None:
@@ -289,6 +310,10 @@ def test_keyfiles(text: str, claims: list[Claim]) -> None:
         ("[Match]\nPermanentMACAddress=4c-bb-47-00-00-00\n", [Claim(PORT, False)]),
         ("[Match]\nType=ether\n[Link]\nUnmanaged=true\n", [Claim(d, False, (), unmanaged=True) for d in DEVICES]),
         ("[Match]\nName=en*\nType=wlan\n", []),
+        ("[Match]\nDriver=mlx5_*\n", [Claim(d, False) for d in DEVICES]),
+        ("[Match]\nDriver=r8127\n", []),
+        (f"[Match]\nName=lo\nName={PORT}\n", [Claim(PORT, False)]),
+        (f"[Match]\nName={PORT}\nName=\nName={TWIN}\n", [Claim(TWIN, False)]),
         ("[Network]\nDHCP=yes\n", []),
     ],
 )

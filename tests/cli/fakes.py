@@ -48,6 +48,12 @@ def wired(*cables: str) -> Cabling:
     return Cabling(tuple((Socket(f"spark{c[0]}", int(c[1])), Socket(f"spark{c[3]}", int(c[4]))) for c in cables))
 
 
+def rail(a: str, b: str, gbps: float | None = 98.0, method: str = "rdma", passed: bool | None = True) -> Json:
+    """A measured rail; its ends as "spark1.enp1s0f0np0"."""
+    ends = [dict(zip(("node", "device"), end.split("."), strict=True)) for end in (a, b)]
+    return {"a": ends[0], "b": ends[1], "gbps": gbps, "method": method, "mtu_passed": passed}
+
+
 @dataclass
 class FakeRing:
     """The ring's state. story: what the following looks find, each on top of the one before."""
@@ -60,6 +66,7 @@ class FakeRing:
     by: str = "nobody"
     findings: list[Json] = field(default_factory=list)
     held: bool = False
+    maintenance: bool = False
     conductor_silent: bool = False
     wires: Cabling = field(default_factory=lambda: by_order(NODES))
     """The cables that are there. The ring of them is heard, unless they are none."""
@@ -68,7 +75,11 @@ class FakeRing:
     released: bool = False
     """Whether the fabric ports of the node that answers are the operator's."""
     links_known: bool = True
+    rails: list[Json] = field(default_factory=list)
+    """Those that have been measured: see `rail`."""
     doctor: Json = field(default_factory=dict)
+    incidents: Json = field(default_factory=dict)
+    details: dict[int, Json] = field(default_factory=dict)
     accepted: str = "accepted"
     """What is said of a change."""
     starting: int = 0
@@ -116,7 +127,12 @@ class FakeRing:
             ],
             "fabric": [self.fabric(node) for node in self.nodes],
             "cables": list(names(self.wires)) if self.ring_heard else [],
+            "rails": self.rails,
             "deaths": [],
+            "budget": {"used": 0, "restarts": 3, "window": 3600.0},
+            "maintenance": {"by": "x", "reason": "", "at": 0.0, "on": True, "blind": False}
+            if self.maintenance
+            else None,
         }
 
     def fabric(self, node: str) -> Json:
@@ -142,6 +158,7 @@ class FakeRing:
                     "mac": "",
                     "carrier_changes": 2,
                     "settings": {},
+                    "link_local": True,
                 }
                 for device, carrier, mtu in links
             ]
@@ -152,7 +169,10 @@ class FakeRing:
             "unknown": [],
         }
 
-    def change(self, what: str) -> tuple[int, Json]:
+    def change(self, asked: str) -> tuple[int, Json]:
+        what, _, query = asked.partition("?")
+        if self.maintenance and what in ("start", "stop") and query != "force=true":
+            return problem(409, "maintenance", "nothing is started or stopped", hint="sparkctl resume")
         if self.conductor_silent:
             return problem(503, "conductor-unreachable", "spark1 does not answer", hint="look at sparkd on spark1")
         if what == "start":
@@ -162,9 +182,13 @@ class FakeRing:
                 return problem(409, "start-refused", "1 check does not pass", findings=self.look()["findings"])
             self.want, self.by, self.reason = "up", "operator", "asked"
         elif what == "stop":
-            self.want, self.by, self.reason = "down", "operator", "asked"
+            self.want, self.by, self.reason, self.maintenance = "down", "operator", "asked", False
         elif what == "clear":
             self.held = False
+        elif what == "hold":
+            self.maintenance = True
+        elif what == "resume":
+            self.maintenance = False
         else:
             return problem(404, "not-found", "Not Found")
         self.epoch += 1
@@ -174,6 +198,21 @@ class FakeRing:
             "want": self.want,
             "summary": self.accepted,
         }
+
+    def incident(self, path: str) -> tuple[int, Json]:
+        epoch = path.removeprefix("/v1/incidents").removeprefix("/")
+        if not epoch:
+            return 200, self.incidents
+        if int(epoch) not in self.details:
+            return problem(404, "no-such-incident", f"no node has kept anything of epoch {epoch}")
+        return 200, self.details[int(epoch)]
+
+    def measure(self) -> tuple[int, Json]:
+        if self.phase in ("starting", "ready"):
+            sentence = "a rank runs here, and rails are measured only while none does"
+            return problem(409, "fabric-in-use", sentence, hint="sparkctl down --wait")
+        self.rails = [each for each in self.rails if "spark1" not in (each["a"]["node"], each["b"]["node"])]
+        return 202, self.fabric("spark1")
 
     def answer(self, method: str, url: str) -> tuple[int, Json]:
         self.asked.append(f"{method} {url}")
@@ -188,11 +227,15 @@ class FakeRing:
                 return 200, plan(self.wires, self.nodes)
             case "GET", "/v1/host":
                 return 200, self.host()
+            case "GET", _ if path.startswith("/v1/incidents"):
+                return self.incident(path)
             case "GET", "/v1/doctor":
                 return 200, self.doctor
             case "POST", "/v1/host/fabric/down" if self.want == "up":
                 hint = "sparkctl down --wait"
                 return problem(409, "fabric-in-use", "the ring is wanted up, and its ranks need the fabric", hint=hint)
+            case "POST", "/v1/host/fabric/measure":
+                return self.measure()
             case "POST", "/v1/host/fabric/down" | "/v1/host/fabric/up":
                 self.released = path.endswith("down")
                 return 202, self.fabric("spark1")

@@ -61,8 +61,11 @@ STARTING: dict[str, Any] = {
     ],
     "fabric": [{"node": f"spark{rank}", "ends": ends("ok", "ok"), "neighbours": None} for rank in (1, 2, 3)],
     "cables": [],
+    "rails": [],
     "engine": {"name": "probe", "api": "127.0.0.1:8888"},
     "deaths": [],
+    "budget": {"used": 0, "restarts": 3, "window": 3600.0},
+    "maintenance": None,
 }
 
 
@@ -101,6 +104,12 @@ Peers
   spark2  heard 0.4 s ago  epoch 7
   spark3  heard 0.9 s ago  epoch 7"""
     )
+
+
+@pytest.mark.parametrize(("used", "line"), [(0, None), (1, "2 of 3"), (3, "0 of 3"), (4, "0 of 3")])
+def test_what_is_left_of_the_budget_is_told_once_some_of_it_is_used(used: int, line: str | None) -> None:
+    told = [row for row in screen(ring(budget={"used": used, "restarts": 3, "window": 3600.0})) if "restarts" in row]
+    assert told == ([f"  restarts left: {line} within 60 min"] if line else [])
 
 
 def test_the_sentence_comes_first_and_every_line_fits() -> None:

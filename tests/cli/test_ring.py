@@ -192,3 +192,22 @@ def test_the_sentence_of_the_answer_is_not_told_again(ring: FakeRing, ctl: Ctl) 
         "epoch 8 waits: for spark3, 12 s",
         "epoch 8 is ready: all 3 ranks serve",
     ]
+
+
+def test_hold_carries_its_reason_and_resume_ends_it(ring: FakeRing, ctl: Ctl) -> None:
+    assert ctl("hold", "--reason", "new fan & cable").code == 0
+    assert ctl("hold").code == 0
+    assert ctl("resume").code == 0
+    assert ctl("down", "--force").code == 0
+    paths = ["hold?reason=new+fan+%26+cable", "hold", "resume", "stop?force=true"]
+    assert ring.asked == [f"POST /v1/ring/{path}" for path in paths]
+
+
+@pytest.mark.parametrize(("command", "way_out"), [("up", "sparkctl resume"), ("down", "sparkctl down --force")])
+def test_whoever_waits_is_told_when_maintenance_begins(ring: FakeRing, ctl: Ctl, command: str, way_out: str) -> None:
+    want = "up" if command == "up" else "down"
+    ring.story = [{"epoch": 8, "phase": "maintenance", "want": want, "summary": "maintenance since 1 s, by x"}]
+    ended = ctl(command, *WAIT)
+    assert ended.code == Exit.ERROR
+    assert "maintenance since 1 s, by x" in ended.err
+    assert f"hint: {way_out}" in ended.err

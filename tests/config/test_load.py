@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sparkd.config import ConfigError, Engine, Listen, check_host, load_cluster
+from sparkd.core.railfacts import RailPolicy
 from sparkd.core.snapshot import Policy
 from tests.config.etc import CLUSTER, NODE, Etc, unprivileged
 
@@ -21,7 +22,8 @@ def test_defaults(etc: Etc) -> None:
     settings = etc.load()
     assert settings.node == "spark1"
     assert [node.name for node in settings.cluster.nodes] == ["spark1", "spark2", "spark3"]
-    assert (settings.engine, settings.listen, settings.policy, settings.tick) == (Engine(), Listen(), Policy(), 5.0)
+    assert (settings.engine, settings.listen, settings.policy) == (Engine(), Listen(), Policy(rails=RailPolicy()))
+    assert settings.tick == 5.0
     assert settings.token == "t0ken-of-the-lab-cluster"
     assert settings.cluster_key == bytes.fromhex("ab" * 32)
     assert settings.paths.tls == etc.folder / "tls"
@@ -43,17 +45,30 @@ def test_every_key_is_used(configured: Configured) -> None:
         backoff_max_seconds = 2.5
         restarts = 0
         window_minutes = 10
+        memory_back_percent = 80
+        memory_back_seconds = 30
+        memory_floor_mib = 2048
+        hard_reset_hours = 1.5
         [peers]
         fresh_seconds = 4
         tick_seconds = 2
         [fabric]
         address_plan = "adopt"
+        measure_seconds = 0.5
+        rail_min_gbps = 50
+        rail_min_tcp_gbps = 20
+        node_slow_ratio = 0.25
         """
     ).load()
     assert settings.engine == Engine("probe", 20001, "127.0.0.1:8889")
     assert settings.listen == Listen("127.0.0.2:7000", 7001)
-    assert settings.policy == Policy(1.0, 2.5, 0, 600.0, 4.0, adopt=True)
+    rails = RailPolicy(0.5, 50.0, 20.0, 0.25)
+    assert settings.policy == Policy(1.0, 2.5, 0, 600.0, 4.0, True, 0.8, 30.0, 2048 * 1024, rails, 5400.0)
     assert settings.tick == 2.0
+
+
+def test_rails_are_not_measured_without_time_to_do_so(configured: Configured) -> None:
+    assert configured("[fabric]\nmeasure_seconds = 0").load().policy.rails is None
 
 
 def test_directories_of_systemd(etc: Etc) -> None:
@@ -129,13 +144,17 @@ def test_secrets_stay_out_of_logs(etc: Etc) -> None:
             "[recovery]\nbackoff_max_seconds = 1",
             "recovery.backoff_max_seconds: found 1, expected at least backoff_seconds, 5",
         ),
+        ("[incidents]\nkeep_mib = 0", "incidents.keep_mib: found 0, expected a number from 1 to 65536"),
+        ("[incidents]\nkeep_days = -1", "incidents.keep_days: found -1, expected a number from 0 to 3650"),
         ("[peers]\nfresh_seconds = 9", "peers.fresh_seconds: found 9, expected at least twice tick_seconds, 10"),
         ("[peers]\ntick_seconds = 60", "peers.tick_seconds: found 60, expected a number from 0.5 to 10"),
         (
             "[recover]\nrestarts = 1",
             'recover: found an unknown key, expected "recovery"? Known keys: node, cluster, '
-            "fabric, engine, listen, recovery, peers",
+            "fabric, engine, listen, recovery, peers, incidents",
         ),
+        ("[fabric]\nmeasure_seconds = 0.01", "fabric.measure_seconds: found 0.01, expected 0, or from 0.05 to 10"),
+        ("[fabric]\nnode_slow_ratio = 2", "fabric.node_slow_ratio: found 2, expected a number from 0 to 1"),
         ('[fabric]\naddress_plan = "mine"', 'fabric.address_plan: found "mine", expected base or adopt'),
         ("[[recovery]]\nrestarts = 1", "recovery: found a list of 1, expected one [recovery] table"),
     ],

@@ -83,7 +83,7 @@ class RealMachine:
 
     async def boot(self, name: str, node_id: str, cluster: str = "lab", key: str = "key") -> None:
         self.name = name
-        self.hellos = MulticastHellos(cluster, name, node_id, key.encode(), period=PERIOD)
+        self.hellos = MulticastHellos(cluster, name, node_id, key.encode(), period=PERIOD, raw=False)
         self.machine.do(lambda: listen(self._running, self.bell))
 
     async def shut_down(self) -> None:

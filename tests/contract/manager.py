@@ -45,6 +45,10 @@ _UNITS = {
         "[Unit]\nDefaultDependencies=no\n[Service]\nType=notify\nRestart=no\nNotifyAccess=main\nKillMode=mixed\n"
         "TimeoutStartSec=infinity\nTimeoutStopSec=10\nExecStart=python3 -S {where}/rank {where}/rank-%i\n"
     ),
+    "sparkd-measure@.service": (
+        "[Unit]\nDefaultDependencies=no\nCollectMode=inactive-or-failed\n[Service]\nType=exec\nNotifyAccess=main\n"
+        "ExecStart=python3 -S {where}/rank {where}/measure-%i\n"
+    ),
 }
 _BUS = """<busconfig>
 <type>session</type><listen>unix:path={where}/bus</listen><auth>EXTERNAL</auth>
@@ -85,12 +89,12 @@ class Manager:
     def address(self) -> str:
         return f"unix:path={self.where}/bus"
 
-    def order(self, epoch: int, line: str) -> None:
-        """An order for the rank: `exit N`, `signal N`, `stubborn`, or `notify TEXT`."""
-        fifo = self.where / f"rank-{epoch}"
+    def order(self, epoch: int, line: str, kind: str = "rank") -> None:
+        """An order for the rank (or what measures): `exit N`, `signal N`, `stubborn`, or `notify TEXT`."""
+        fifo = self.where / f"{kind}-{epoch}"
         end = time.monotonic() + 5
         while not fifo.exists():  # the rank makes it when it has come that far
-            assert time.monotonic() < end, f"the rank of epoch {epoch} does not run"
+            assert time.monotonic() < end, f"the {kind} of epoch {epoch} does not run"
             time.sleep(0.005)
         with fifo.open("w") as orders:
             orders.write(line + "\n")

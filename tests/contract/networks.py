@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Protocol
 
 from tests.contract.namespace import ip
@@ -21,6 +22,8 @@ class World(Protocol):
     def add_route(self, destination: str, gateway: str) -> None: ...
     def remove_device(self) -> None: ...
     def set_down(self) -> None: ...
+    def flush_link_local(self) -> None: ...
+    def switch_ipv6_off(self) -> None: ...
 
 
 class FakeWorld:
@@ -52,6 +55,12 @@ class FakeWorld:
     def set_down(self) -> None:
         self.links.set_up(ONE, False)
 
+    def flush_link_local(self) -> None:
+        self.links.flush_link_local(ONE)
+
+    def switch_ipv6_off(self) -> None:
+        self.links.switch_ipv6_off(ONE)
+
 
 class RealWorld:
     def prepare(self) -> None:
@@ -76,3 +85,9 @@ class RealWorld:
 
     def set_down(self) -> None:
         ip(f"link set {ONE} down")
+
+    def flush_link_local(self) -> None:
+        ip(f"address flush dev {ONE} to fe80::/10")
+
+    def switch_ipv6_off(self) -> None:
+        Path(f"/proc/sys/net/ipv6/conf/{ONE}/disable_ipv6").write_text("1")

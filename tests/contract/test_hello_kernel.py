@@ -10,6 +10,7 @@ import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,13 +31,14 @@ ONE, TWO = "1" * 32, "2" * 32
 BOOT = "f" * 36
 LONG = 60.0
 TWO_AT_P1 = Neighbour(P0, "spark2", TWO, P1, "lab", True)
+MAC = "02:00:00:00:00:02"
 
 
 class Daemon:
-    def __init__(self, machine: Machine, name: str, node_id: str, period: float) -> None:
+    def __init__(self, machine: Machine, name: str, node_id: str, period: float, raw: bool) -> None:
         self.machine = machine
         self.bell = Bell()
-        self.door = MulticastHellos("lab", name, node_id, KEY, period=period)
+        self.door = MulticastHellos("lab", name, node_id, KEY, period=period, raw=raw)
         machine.do(lambda: self.door.subscribe(self.bell))
 
     async def observe(self) -> HelloFacts:
@@ -47,13 +49,17 @@ class Daemon:
 
     async def until_hears(self, *neighbours: Neighbour, seconds: float = 5.0) -> float:
         began = time.monotonic()
-        await until(self.observe, lambda facts: set(facts.neighbours) == set(neighbours), seconds)
+
+        def so(facts: HelloFacts) -> bool:
+            return {replace(n, boot="", mac="") for n in facts.neighbours} == set(neighbours)
+
+        await until(self.observe, so, seconds)
         return time.monotonic() - began
 
 
 @contextlib.asynccontextmanager
-async def daemon(machine: Machine, number: int, period: float = LONG) -> AsyncIterator[Daemon]:
-    started = Daemon(machine, f"spark{number}", str(number) * 32, period)
+async def daemon(machine: Machine, number: int, period: float = LONG, *, raw: bool = False) -> AsyncIterator[Daemon]:
+    started = Daemon(machine, f"spark{number}", str(number) * 32, period, raw)
     try:
         yield started
     finally:
@@ -84,8 +90,22 @@ def cabled() -> Iterator[tuple[Machine, Machine]]:
         yield one, two
 
 
-def hello(number: int = 2, *, key: bytes = KEY, node: str = "", asks: bool = False) -> bytes:
-    return Seal(key).write(Hello("lab", node or f"spark{number}", f"{number:032x}", P1, BOOT, asks))
+def hello(
+    number: int = 2, *, key: bytes = KEY, node: str = "", asks: bool = False, nonce: str = "", repeats: str = ""
+) -> bytes:
+    names = ("lab", node or f"spark{number}", f"{number:032x}")
+    return Seal(key).write(Hello(*names, P1, BOOT, asks, MAC, nonce, (repeats,) if repeats else ()))
+
+
+async def said_by(machine: Machine) -> str:
+    """The number that the daemon says on the port that this machine is cabled to; it is asked for it."""
+    with speaker(machine, port=PORT) as ear:
+        machine.do(lambda: _join(ear, P1))
+        ear.settimeout(2)
+        ear.sendto(hello(9, asks=True), (GROUP, PORT))
+        read = Seal(KEY).read(await asyncio.to_thread(ear.recv, 2048))
+    assert read is not None and read[1]
+    return read[0].nonce
 
 
 def stranger(number: int) -> Neighbour:
@@ -145,9 +165,14 @@ def test_a_copy_of_this_hosts_disk_is_no_loop() -> None:
     async def body(one: Machine, two: Machine) -> None:
         async with daemon(one, 1) as only:
             await only.until_hears()
+            proof = await said_by(two)
             with speaker(two) as mouth:
-                mouth.sendto(Seal(KEY).write(Hello("lab", "spark2", ONE, P1, BOOT)), (GROUP, PORT))
-                await only.until_hears(Neighbour(P0, "spark2", f"{ONE}:{BOOT}", P1, "lab", True))
+                copy = Hello("lab", "spark2", ONE, P1, BOOT, False, MAC, "", (proof,))
+                mouth.sendto(Seal(KEY).write(copy), (GROUP, PORT))
+                await only.until_hears(Neighbour(P0, "spark2", ONE, P1, "lab", True))
+            facts = await only.observe()
+            assert [(n.boot, n.mac) for n in facts.neighbours] == [(BOOT, MAC)]
+            assert facts.boot == _boot_id() and MAC not in facts.macs
 
     with cabled() as (one, two):
         asyncio.run(body(one, two))
@@ -174,18 +199,19 @@ def test_only_the_group_on_a_fabric_port_from_a_link_local_address_is_heard() ->
     async def body(one: Machine, two: Machine) -> None:
         async with daemon(one, 1) as only:
             await only.until_hears()
+            proof = await said_by(two)
             with speaker(one, "enP7s7") as member, speaker(two, "management") as mouth:
                 # With any member on the device the kernel hands its datagrams to members on other devices too.
                 one.do(lambda: _join(member, "enP7s7"))
-                mouth.sendto(hello(3), (GROUP, PORT))
+                mouth.sendto(hello(3, repeats=proof), (GROUP, PORT))
             with speaker(two) as mouth:
                 scope = two.do(lambda: socket.if_nametoindex(P1))
-                mouth.sendto(hello(4), (one.address(P0), PORT, 0, scope))
+                mouth.sendto(hello(4, repeats=proof), (one.address(P0), PORT, 0, scope))
             with speaker(two) as mouth:
                 info = socket.inet_pton(socket.AF_INET6, "fd00::2") + scope.to_bytes(4, "little")
                 ancillary = [(socket.IPPROTO_IPV6, socket.IPV6_PKTINFO, info)]
-                mouth.sendmsg([hello(5)], ancillary, 0, (GROUP, PORT, 0, scope))
-                mouth.sendto(hello(2), (GROUP, PORT))
+                mouth.sendmsg([hello(5, repeats=proof)], ancillary, 0, (GROUP, PORT, 0, scope))
+                mouth.sendto(hello(2, repeats=proof), (GROUP, PORT))
             await only.until_hears(Neighbour(P0, "spark2", f"{2:032x}", P1, "lab", True))
 
     with cabled() as (one, two):
@@ -200,8 +226,9 @@ def test_a_storm_of_garbage_neither_wakes_nor_grows_nor_deafens() -> None:
     async def body(one: Machine, two: Machine) -> None:
         async with daemon(one, 1) as only:
             await only.until_hears()
+            proof = await said_by(two)
             with speaker(two) as mouth:
-                mouth.sendto(hello(2), (GROUP, PORT))
+                mouth.sendto(hello(2, repeats=proof), (GROUP, PORT))
                 genuine = Neighbour(P0, "spark2", f"{2:032x}", P1, "lab", True)
                 await only.until_hears(genuine)
                 await only.bell.quiet()
@@ -213,7 +240,7 @@ def test_a_storm_of_garbage_neither_wakes_nor_grows_nor_deafens() -> None:
                 await only.until_hears(genuine)
                 assert only.bell.sources == []
                 assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024
-                mouth.sendto(hello(7), (GROUP, PORT))
+                mouth.sendto(hello(7, repeats=proof), (GROUP, PORT))
                 await only.until_hears(genuine, Neighbour(P0, "spark7", f"{7:032x}", P1, "lab", True))
 
     with cabled() as (one, two):
@@ -239,6 +266,7 @@ def test_a_storm_of_strangers_wakes_a_few_times_and_does_not_keep_a_member_out()
     async def body(one: Machine, two: Machine) -> None:
         async with daemon(one, 1) as only:
             await only.until_hears()
+            proof = await said_by(two)
             with speaker(two) as mouth:
                 for number in range(10, 3010):
                     mouth.sendto(hello(number, key=b"other", asks=True), (GROUP, PORT))
@@ -247,7 +275,7 @@ def test_a_storm_of_strangers_wakes_a_few_times_and_does_not_keep_a_member_out()
                         await only.observe()
                 await only.until_hears(*(stranger(number) for number in range(10, 10 + MAX_PER_PORT)))
                 assert len(only.bell.sources) <= MAX_PER_PORT
-                mouth.sendto(hello(2), (GROUP, PORT))
+                mouth.sendto(hello(2, repeats=proof), (GROUP, PORT))
                 facts = await until(only.observe, lambda facts: any(n.ours for n in facts.neighbours))
                 assert len(facts.neighbours) == MAX_PER_PORT
 
@@ -311,11 +339,18 @@ def test_whoever_is_new_is_answered_at_once_without_asking_and_only_then() -> No
                 ear.sendto(hello(9, key=b"other", asks=True), (GROUP, PORT))
                 first = await asyncio.to_thread(ear.recv, 2048)
                 ear.sendto(hello(9, key=b"other", asks=True), (GROUP, PORT))
-                ear.sendto(hello(2), (GROUP, PORT))
+                proof = Seal(KEY).read(first)
+                assert proof is not None
+                ear.sendto(hello(2, nonce="ab" * 8, repeats=proof[0].nonce), (GROUP, PORT))
                 second = await asyncio.to_thread(ear.recv, 2048)
-                assert [Seal(KEY).read(data) for data in (first, second)] == [
-                    (Hello("lab", "spark1", ONE, P0, _boot_id(), asks), True) for asks in (True, False)
+                read = [Seal(KEY).read(data) for data in (first, second)]
+                assert [(r[0].asks, r[0].repeated, r[1]) for r in read if r] == [
+                    (True, (), True),
+                    (False, ("ab" * 8,), True),
                 ]
+                assert [replace(r[0], asks=False, mac="", nonce="", repeated=()) for r in read if r] == [
+                    Hello("lab", "spark1", ONE, P0, _boot_id())
+                ] * 2
                 ear.settimeout(0.3)
                 with pytest.raises(TimeoutError):
                     await asyncio.to_thread(ear.recv, 2048)

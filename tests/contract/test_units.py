@@ -8,42 +8,16 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import pytest
 
 from sparkd.core.model import RankUnit
-from sparkd.host.systemd import SystemdUnits
+from sparkd.host.systemd import MEASURE, SystemdUnits
 from sparkd.ports import DoorError, Units
 from tests.contract.manager import Manager, running
+from tests.contract.ranks import Ranks, RealRanks
 from tests.contract.waiting import Bell, until
 from tests.fakes import FakeUnits
-
-
-class Ranks(Protocol):
-    """What ranks do."""
-
-    def status(self, epoch: int, text: str) -> None: ...
-    def ready(self, epoch: int) -> None: ...
-    def ignore_sigterm(self, epoch: int) -> None: ...
-    def die(self, epoch: int, *, status: int = 0, signal: int = 0) -> None: ...
-
-
-class RealRanks:
-    def __init__(self, manager: Manager) -> None:
-        self._manager = manager
-
-    def status(self, epoch: int, text: str) -> None:
-        self._manager.order(epoch, f"notify STATUS={text}")
-
-    def ready(self, epoch: int) -> None:
-        self._manager.order(epoch, "notify READY=1")
-
-    def ignore_sigterm(self, epoch: int) -> None:
-        self._manager.order(epoch, "stubborn")
-
-    def die(self, epoch: int, *, status: int = 0, signal: int = 0) -> None:
-        self._manager.order(epoch, f"signal {signal}" if signal else f"exit {status}")
 
 
 @dataclass
@@ -248,6 +222,21 @@ def test_a_death_from_a_signal_is_told_apart(run: Run) -> None:
     run(body)
 
 
+def test_a_kill_ends_a_rank_that_heeds_no_stop(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        await bench.start_ready(7)
+        await bench.start_ready(8)
+        bench.ranks.ignore_sigterm(7)
+        await bench.units.stop(7)
+        await bench.units.kill(7)
+        killed = await bench.until(7, lambda unit: unit.active == "failed")
+        assert (killed.result, killed.exit_code, killed.exit_status) == ("signal", 2, signal.SIGKILL)
+        assert [unit.active for unit in await bench.units.observe() if unit.epoch == 8] == ["active"]
+        await bench.units.kill(9)  # of which there is none
+
+    run(body)
+
+
 def test_leaving_before_being_ready_is_a_failure_and_after_it_is_none(run: Run) -> None:
     async def body(bench: Bench) -> None:
         await bench.units.start(7)
@@ -340,6 +329,34 @@ def test_every_step_of_a_unit_wakes(run: Run) -> None:
         assert set(bell.sources) == {"units"}
 
     run(body)
+
+
+def test_what_measures_is_a_unit_of_its_own_with_news_of_its_own(manager: Manager) -> None:
+    async def body() -> None:
+        units = SystemdUnits(address=manager.address)
+        try:
+            bell = Bell()
+            units.subscribe(bell)
+            await bell.quiet()
+            await units.start(7, MEASURE)
+            await until(lambda: units.observe(MEASURE), lambda found: any(unit.runs for unit in found))
+            manager.order(7, "notify STATUS=measuring enp1s0f0np0 to spark2", "measure")
+            (unit,) = await until(lambda: units.observe(MEASURE), lambda found: bool(found[0].text))
+            assert (unit.epoch, unit.alive, unit.text) == (7, True, "measuring enp1s0f0np0 to spark2")
+            assert await units.observe() == (), "it is no rank"
+            await bell.rings()
+            assert set(bell.sources) == {"rails"}
+            manager.order(7, "exit 64", "measure")
+            assert await until(lambda: units.observe(MEASURE), lambda found: not found) == ()
+            await units.start(7, MEASURE)
+            await until(lambda: units.observe(MEASURE), lambda found: any(unit.runs for unit in found))
+            await units.stop(7, MEASURE)
+            await until(lambda: units.observe(MEASURE), lambda found: not found)
+            await units.stop(7, MEASURE)
+        finally:
+            units.close()
+
+    asyncio.run(body())
 
 
 def test_after_close_it_neither_answers_nor_wakes(run: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from ipaddress import IPv4Interface
 from typing import Any
@@ -36,25 +37,26 @@ from sparkd.core.model import (
     Report,
     RouteFact,
 )
+from sparkd.core.railfacts import RailFact
 from sparkd.core.snapshot import Policy, Snapshot
 
 NODES = ("spark1", "spark2", "spark3")
 NOW = 1_700_000_000.0
 
 
-def triangle() -> Cluster:
+def cluster_of(names: Sequence[str]) -> Cluster:
     return parse_cluster(
         {
             "name": "test",
             "base_range": "10.77.0.0/21",
             "node": [
-                {"name": name, "rank": rank, "address": f"192.168.77.{rank + 1}"} for rank, name in enumerate(NODES)
+                {"name": name, "rank": rank, "address": f"192.168.77.{rank + 1}"} for rank, name in enumerate(names)
             ],
         }
     )
 
 
-CLUSTER = triangle()
+CLUSTER = cluster_of(NODES)
 PLAN = plan(CLUSTER)
 CABLING = by_order(NODES)
 CABLES = names(CABLING)
@@ -73,16 +75,16 @@ def hears(node: str, cabling: Cabling = CABLING) -> HelloFacts:
 DEFAULTS = {"arp_ignore": "0", "arp_announce": "0", "rp_filter": "1"}
 
 
-def bare_network(node: str) -> NetworkFacts:
+def bare_network(node: str, cluster: Cluster = CLUSTER) -> NetworkFacts:
     """Cables in, ports down, nothing configured but management."""
-    address = f"{PLAN.cluster.node(node).address}/24"
+    me = cluster.node(node).address
     fabric = tuple(
         LinkFact(device, up=False, carrier=False, mtu=1500, settings=DEFAULTS) for device in sorted(FABRIC_DEVICES)
     )
     return NetworkFacts(
         (LinkFact("enP7s7", up=True, carrier=True, mtu=1500), *fabric),
-        (AddressFact("enP7s7", address, "enP7s7"),),
-        (RouteFact("192.168.77.0/24", "enP7s7", source=str(PLAN.cluster.node(node).address), protocol=2),),
+        (AddressFact("enP7s7", f"{me}/24", "enP7s7"),),
+        (RouteFact("192.168.77.0/24", "enP7s7", source=str(me), protocol=2),),
     )
 
 
@@ -176,6 +178,16 @@ def snapshot(node: str = "spark1", **changed: Any) -> Snapshot:
         "digests": {"cluster": "same"},
     }
     return Snapshot(**(values | changed))
+
+
+def rail_facts(node: str, gbps: float = 98.0, **changed: Any) -> tuple[RailFact, ...]:
+    """All rails of a node as measured; `changed`: values of other fields, in all of them."""
+    found = []
+    for end in PLAN.ends_of(node):
+        far = PLAN.far_end(end)
+        fact = RailFact(end.device, far.node, far.device, gbps, "rdma", True, boot_id=f"boot-{node}", at=1.0)
+        found.append(replace(fact, **changed))
+    return tuple(found)
 
 
 def running(epoch: int = 7, text: str = "ready canary 1", active: str = "active") -> RankUnit:

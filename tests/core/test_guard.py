@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from sparkd.core import recovery
 from sparkd.core.actions import Adopt, ApplyFabric, Record, StopRank
 from sparkd.core.decide import decide
-from sparkd.core.model import AddressFact, Attempt, NetworkFacts, PeerView, RankUnit
+from sparkd.core.model import AddressFact, Attempt, NetworkFacts, PeerView, RankUnit, RoceFact, Unknown
 from sparkd.core.snapshot import Snapshot
 from tests.core.builders import NOW, attempt, configured_network, peer, running, with_peer
 from tests.core.test_decide import UP, serving
@@ -178,3 +180,57 @@ def test_the_counters_at_the_start_are_kept_with_the_attempt() -> None:
     s = snapshot("spark2", network=replace(whole("spark2")))
     started: Attempt = next(a.attempt for a in decide(s).actions if isinstance(a, StartRank))
     assert started.flaps["enp1s0f0np0"] == 2
+
+
+GIDS = {"rocep1s0f0": "3 10.77.0.1", "rocep1s0f1": "4 10.77.4.2"}
+
+
+def with_gids(first: str | None, **changed: Any) -> Snapshot:
+    """A rank started with GIDS; these are where its devices have them now."""
+    roce = (RoceFact("rocep1s0f0", "ACTIVE", "enp1s0f0np0", first), RoceFact("rocep1s0f1", gid=GIDS["rocep1s0f1"]))
+    return replace(guarded(whole(), gids=GIDS, **changed), roce=roce)
+
+
+@pytest.mark.parametrize(
+    ("now", "incident"),
+    [
+        ("5 10.77.0.1", "gid-moved: the GID of 10.77.0.1 is at index 5 of rocep1s0f0's table, not 3 as at the start"),
+        ("", "gid-missing: the GID of 10.77.0.1 is no longer in rocep1s0f0's table, where it was at index 3"),
+    ],
+)
+def test_a_gid_that_moves_or_goes_under_a_group_is_an_incident(now: str, incident: str) -> None:
+    """Field reports gid-moved and gid-missing, while serving."""
+    record, stop = decide(with_gids(now)).actions
+    assert isinstance(record, Record) and isinstance(stop, StopRank)
+    assert record.attempt.incident == incident
+
+
+def test_an_rdma_device_that_goes_under_a_group_takes_its_gid_along() -> None:
+    s = with_gids(GIDS["rocep1s0f0"])
+    record = decide(replace(s, roce=s.roce[1:])).actions[0]  # type: ignore[index]
+    assert isinstance(record, Record)
+    assert record.attempt.incident == "gid-missing: rocep1s0f0 is gone, and the GID of 10.77.0.1 with it"
+
+
+def test_gids_that_stay_or_do_not_tell_are_no_incident() -> None:
+    assert decide(with_gids(GIDS["rocep1s0f0"])).actions == ()
+    assert decide(with_gids(None)).actions == ()
+    assert decide(replace(with_gids(""), roce=Unknown("sysfs did not answer within 2 s"))).actions == ()
+
+
+def test_gids_move_freely_before_the_group_has_formed() -> None:
+    s = replace(
+        with_gids("5 10.77.0.1", formed=False, ready=False),
+        units=(running(text="rendezvous 1/3", active="activating"),),
+    )
+    assert decide(s).actions == ()
+
+
+def test_what_befalls_the_fabric_of_a_rank_that_is_being_stopped_is_no_incident() -> None:
+    """Its epoch is over already, for the reason for which it is stopped."""
+    s = guarded(FAULTS["address-lost"])
+    followed = recovery.follow(s)
+    assert followed is not None and followed.incident.startswith("address-lost: ")
+    stopping = RankUnit(7, "deactivating", "stop-sigterm", "stop", main_pid=107)
+    s = replace(guarded(FAULTS["address-lost"], stopped="stopped by sparkd: stop asked for"), units=(stopping,))
+    assert recovery.follow(s) is None

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sparkd.core.intent import Accepted, Refused, accept, newest
-from sparkd.core.model import Intent, PeerView
+from sparkd.core.model import Intent, PeerView, RankUnit
 from sparkd.core.snapshot import Snapshot
 from tests.core.builders import CABLES, NODES, NOW, bare_network, peer, report, snapshot, with_peer
 
@@ -20,7 +20,7 @@ def idle(**changed: object) -> Snapshot:
 
 def test_a_start_gets_the_next_epoch_and_no_history() -> None:
     answer = accept(idle(), "start", "operator at spark3")
-    expected = Intent(7, "up", "operator at spark3", "start asked for", NOW, cables=CABLES)
+    expected = Intent(7, "up", "operator at spark3", "start asked for", NOW, cables=CABLES, cluster="test")
     assert answer == Accepted(expected, new=True)
 
 
@@ -72,6 +72,29 @@ def test_config_skew_refuses_with_key_and_both_values() -> None:
     assert told == {
         ("spark3", "cluster", "missing", "c, as on spark1"),
         ("spark3", "engine", "b2", "a1, as on spark1"),
+    }
+
+
+def test_config_skew_tells_what_only_the_other_has_and_where_the_package_differs() -> None:
+    theirs = {"cluster": "same", "rank.code": "b2", "engine.toml": "c3"}
+    s = idle(digests={"cluster": "same", "rank.code": "a1"})
+    s = replace(s, peers=(peer("spark2", DOWN, digests=s.digests), peer("spark3", DOWN, digests=theirs)))
+    answer = accept(s, "start", "x")
+    assert isinstance(answer, Refused)
+    told = {f.subject: (f.node, f.observed, f.expected, f.fix) for f in answer.findings}
+    assert told == {
+        "rank.code": (
+            "spark3",
+            "b2",
+            "a1, as on spark1",
+            "install the same version of the package sparkd on spark3 and spark1",
+        ),
+        "engine.toml": (
+            "spark3",
+            "c3",
+            "missing, as on spark1",
+            "make engine.toml equal on spark3 and spark1, then systemctl restart sparkd",
+        ),
     }
 
 
@@ -140,3 +163,24 @@ def test_the_answer_does_not_depend_on_the_order_of_the_peers() -> None:
 
 def test_reports_are_values() -> None:
     assert report("spark2", DOWN) == report("spark2", DOWN)
+
+
+def test_a_request_is_judged_by_the_newest_intent_that_is_known() -> None:
+    """A conductor that has lost its disk has heard its peers, and not adopted yet what they have."""
+    up = Intent(9, "up", "operator", "start asked for", NOW - 9, cables=CABLES)
+    assert accept(with_peer(idle(), peer("spark3", up)), "start", "x") == Accepted(up, new=False)
+    held = Intent(9, "down", "recovery", "3 restarts were not enough", NOW - 9, held=True)
+    answer = accept(with_peer(idle(), peer("spark3", held)), "start", "x")
+    assert isinstance(answer, Refused)
+    assert answer.code == "held"
+
+
+@pytest.mark.parametrize("where", ["here", "at a peer"])
+def test_the_next_epoch_is_above_every_unit_that_is_loaded(where: str) -> None:
+    """All disks are lost, and a unit of an old start is still there: its number must not be given again."""
+    s = idle(intent=Intent(), peers=tuple(peer(name, Intent()) for name in ("spark2", "spark3")))
+    left = (RankUnit(40, "failed", "failed"),)
+    s = replace(s, units=left) if where == "here" else with_peer(s, peer("spark3", Intent(), units=left))
+    answer = accept(s, "start", "x")
+    assert isinstance(answer, Accepted)
+    assert answer.intent.epoch == 41

@@ -5,6 +5,7 @@ from tests.fakes.hello import FakeHellos, FakeRoom
 from tests.fakes.host import FakeClock, FakeHost, FakeNotifier, FakeRankFiles, FakeRoce
 from tests.fakes.links import FakeLinks
 from tests.fakes.peers import FakeMesh, FakePeers
+from tests.fakes.rails import FakeRails
 from tests.fakes.store import FakeDisk, FakeStore
 from tests.fakes.units import FakeUnits
 
@@ -17,6 +18,7 @@ __all__ = [
     "FakeMesh",
     "FakeNotifier",
     "FakePeers",
+    "FakeRails",
     "FakeRankFiles",
     "FakeRoce",
     "FakeRoom",

@@ -26,7 +26,7 @@ class FakeRoom:
 
     def speaker(self, links: FakeLinks, device: str) -> FakeHellos | None:
         host = self._hosts.get(links)
-        return host if host is not None and host.hears(device) else None
+        return host if host is not None and host.hears(device) and links._ports[device].link_local else None
 
     def news(self) -> None:
         """What changes beyond the cables is noticed without a poke, as it is when a period has passed."""
@@ -41,13 +41,21 @@ class FakeHellos:
     """
 
     def __init__(
-        self, room: FakeRoom, links: FakeLinks, node: str, node_id: str = "", cluster: str = "lab", key: str = "key"
+        self,
+        room: FakeRoom,
+        links: FakeLinks,
+        node: str,
+        node_id: str = "",
+        cluster: str = "lab",
+        key: str = "key",
+        boot: str = "",
     ) -> None:
         self.links = links
         self.node = node
         self.node_id = node_id or md5(node.encode(), usedforsecurity=False).hexdigest()
         self.cluster = cluster
         self.key = key
+        self.boot = boot or f"boot of {node}"
         self.broken = ""
         self._room = room
         self._off: set[str] = set()
@@ -109,8 +117,11 @@ class FakeHellos:
                 far = self._room.speaker(port.far.owner, port.far.name)
                 if far is not None:
                     ours = far.key == self.key
-                    neighbours.append(Neighbour(device, far.node, far.node_id, port.far.name, far.cluster, ours))
-        return HelloFacts(self.node_id, tuple(sorted(neighbours, key=lambda n: n.device)), tuple(deaf), tuple(settled))
+                    said = (far.node, far.node_id, port.far.name, far.cluster, ours, far.boot, port.far.mac)
+                    neighbours.append(Neighbour(device, *said))
+        macs = tuple(self.links._ports[p.device].mac for p in PORTS if p.device in self.links._ports)
+        neighbours.sort(key=lambda n: n.device)
+        return HelloFacts(self.node_id, tuple(neighbours), tuple(deaf), tuple(settled), self.boot, macs)
 
     def _tell(self) -> None:
         self._woken = False

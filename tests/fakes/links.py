@@ -27,7 +27,7 @@ from sparkd.ports import DoorError, Wake
 
 KERNEL, BOOT, STATIC = 2, 3, 4  # route protocols of others
 MTU_MIN, MTU_MAX = 68, 65535
-DEFAULT_SETTINGS = {"arp_ignore": "0", "arp_announce": "0", "rp_filter": "0"}
+DEFAULT_SETTINGS = {"arp_ignore": "0", "arp_announce": "0", "rp_filter": "0", "addr_gen_mode": "0"}
 
 
 @dataclass
@@ -43,10 +43,17 @@ class _Port:
     had_carrier: bool = False
     carrier_changes: int = 1
     settings: dict[str, str] = field(default_factory=dict)
+    flushed: bool = False
+    ipv6: bool = True
 
     @property
     def carrier(self) -> bool:
         return self.up and self.far is not None and self.far.up
+
+    @property
+    def link_local(self) -> bool:
+        """It has an fe80:: address, or would have none in any case."""
+        return not (self.carrier and self.flushed and self.settings and self.ipv6)
 
 
 class FakeLinks:
@@ -69,7 +76,11 @@ class FakeLinks:
     async def observe(self) -> NetworkFacts:
         self._answer()
         links = tuple(
-            LinkFact(port.name, port.up, port.carrier, port.mtu, port.mac, port.carrier_changes, dict(port.settings))
+            replace(
+                LinkFact(port.name, port.up, port.carrier, port.mtu, port.mac, port.carrier_changes),
+                settings=dict(port.settings),
+                link_local=port.link_local,
+            )
             for port in self._ports.values()
         )
         return NetworkFacts(links, tuple(self._addresses), tuple(self._routes))
@@ -135,6 +146,7 @@ class FakeLinks:
         if port.up == up:
             return
         port.up = up
+        port.flushed = port.settings.get("addr_gen_mode") == "1"
         if up:
             for fact in self._addresses:
                 if fact.device == device:
@@ -144,6 +156,15 @@ class FakeLinks:
         self.settle()
         if port.far is not None:
             port.far.owner.settle()
+
+    def flush_link_local(self, device: str) -> None:
+        """The fe80:: address goes, and the kernel makes no other while the port stays up."""
+        self._ports[device].flushed = True
+        self._news()
+
+    def switch_ipv6_off(self, device: str) -> None:
+        self._ports[device].ipv6 = False
+        self._news()
 
     def set_mtu(self, device: str, mtu: int) -> None:
         self._ports[device].mtu = mtu
@@ -223,6 +244,9 @@ class FakeLinks:
         settings = self._ports[change.device].settings
         if change.name not in settings:
             raise DoorError(f"{change.device}: cannot set {change.name}: there is no such sysctl")
+        if change.name == "addr_gen_mode" and change.value not in ("1", settings[change.name]):
+            self._ports[change.device].flushed = False
+            self._news()
         settings[change.name] = change.value
 
     def _add_address(self, fact: AddressFact) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from sparkd.core.model import PeerView, Report
 from sparkd.ports import Clock, DoorError, Wake
 
+Fetcher = Callable[[str], Awaitable[bytes]]
 Handler = Callable[[Mapping[str, object]], Awaitable[tuple[int, Mapping[str, object]]]]
 
 
@@ -18,6 +19,7 @@ class FakeMesh:
         self.clock = clock
         self.members = {name: FakePeers(self, name) for name in names}
         self.handlers: dict[str, Handler] = {}
+        self.fetchers: dict[str, Fetcher] = {}
         self._cuts: set[frozenset[str]] = set()
         self._silent: set[str] = set()
 
@@ -43,7 +45,10 @@ class FakeMesh:
 
 
 class FakePeers:
-    """One daemon's view of the others. A push arrives in the next turn of the loop; `poll` pulls like the tick does."""
+    """One daemon's view of the others. A push arrives in the next turn of the loop; `poll` pulls like the tick does.
+
+    `asked`: whom requests were handed to, or tried to be.
+    """
 
     def __init__(self, mesh: FakeMesh, name: str) -> None:
         self._mesh = mesh
@@ -52,6 +57,7 @@ class FakePeers:
         self._heard: dict[str, tuple[Report, float]] = {}
         self._errors: dict[str, str] = {}
         self.published: Report | None = None
+        self.asked: list[str] = []
 
     def views(self) -> tuple[PeerView, ...]:
         return tuple(self._view(name) for name in self._mesh.members if name != self._name)
@@ -75,9 +81,15 @@ class FakePeers:
             self._wake()
 
     async def request(self, node: str, body: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
+        self.asked.append(node)
         if not self._mesh.reachable(self._name, node) or node not in self._mesh.handlers:
             raise DoorError(f"{node} does not answer")
         return await self._mesh.handlers[node](body)
+
+    async def fetch(self, node: str, path: str) -> bytes:
+        if not self._mesh.reachable(self._name, node) or node not in self._mesh.fetchers:
+            raise DoorError(f"{node} does not answer")
+        return await self._mesh.fetchers[node](path)
 
     def subscribe(self, wake: Wake) -> None:
         self._wakes.append(wake)

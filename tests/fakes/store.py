@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sparkd.core.boots import BootMemory
 from sparkd.core.model import Attempt, FabricMemory, Intent
 from sparkd.ports import DoorError
 
@@ -13,6 +14,7 @@ class FakeDisk:
         self.intent: Intent | None = None
         self.attempt: Attempt | None = None
         self.memory: FabricMemory | None = None
+        self.boots: BootMemory | None = None
         self.full = False
 
     def lose(self) -> None:
@@ -20,6 +22,7 @@ class FakeDisk:
         self.intent = None
         self.attempt = None
         self.memory = None
+        self.boots = None
 
 
 class FakeStore:
@@ -36,6 +39,13 @@ class FakeStore:
 
     def load_memory(self) -> FabricMemory:
         return self.disk.memory or FabricMemory()
+
+    def load_boots(self) -> BootMemory:
+        return self.disk.boots or BootMemory()
+
+    async def save_boots(self, boots: BootMemory) -> None:
+        self._check_space("boots")
+        self.disk.boots = boots
 
     async def save_memory(self, memory: FabricMemory) -> None:
         self._check_space("fabric")

@@ -81,6 +81,12 @@ class FakeUnits:
             self._later(lambda: self._terminate(unit))
         self._news()
 
+    async def kill(self, epoch: int) -> None:
+        self._answer()
+        unit = self._units.get(epoch)
+        if unit is not None and unit.main_pid:
+            self._end(unit, CLD_KILLED, signals.SIGKILL, "signal")
+
     async def forget(self, epoch: int) -> None:
         self._answer()
         unit = self._units.get(epoch)

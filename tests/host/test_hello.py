@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +44,9 @@ HELLOS = st.builds(
     printable(15),
     digits(HEX + "-", 1, 36),
     st.booleans(),
+    st.just("") | st.just("4c:bb:47:00:00:1f"),
+    st.just("") | digits(HEX, 16, 16),
+    st.lists(digits(HEX, 16, 16), max_size=4).map(tuple),
 )
 
 
@@ -84,11 +88,12 @@ JSON = st.recursive(
 )
 
 
-@given(st.sampled_from(["v", "cluster", "node", "id", "port", "boot"]), JSON)
+@given(st.sampled_from(["v", "cluster", "node", "id", "port", "boot", "mac", "nonce", "repeat"]), JSON)
 def test_a_hello_with_something_else_in_a_field_is_none_or_harmless(name: str, value: object) -> None:
     read = KEY.read(sealed({name: value}))
     if read is not None:
         said = (read[0].cluster, read[0].node, read[0].node_id, read[0].port, read[0].boot_id)
+        assert all(re.fullmatch("[0-9a-f:]*", text) for text in (read[0].mac, read[0].nonce, *read[0].repeated))
         assert all(0 < len(text) <= 63 and text.isascii() and text.isprintable() for text in said)
 
 
@@ -282,7 +287,7 @@ def test_a_disk_that_refuses_is_named(tmp_path: Path, prepare: Callable[[Path], 
 
 def observed(proc: Path, *devices: str) -> HelloFacts:
     async def look() -> HelloFacts:
-        door = MulticastHellos("lab", "spark1", "1" * 32, b"key", devices=devices, proc=proc)
+        door = MulticastHellos("lab", "spark1", "1" * 32, b"key", devices=devices, proc=proc, raw=False)
         try:
             return await door.observe()
         finally:
@@ -326,14 +331,15 @@ ALL = (P0, "enP2p1s0f0np0", P1, "enP2p1s0f1np1")
 
 
 def test_what_the_kernel_says_about_the_ports(proc: Path) -> None:
-    assert FabricSocket(ALL, proc).look() == View({P0: 4}, ("enP2p1s0f0np0", P1), frozenset({4}), ipv6=True)
+    assert FabricSocket(ALL, proc).look() == View({P0: 4}, {"enP2p1s0f0np0": 0, P1: 0}, frozenset({4}), ipv6=True)
 
 
 def test_where_nothing_is_said_there_is_no_port(tmp_path: Path) -> None:
     door = FabricSocket(ALL, tmp_path)
-    assert door.look() == View({}, (), frozenset(), ipv6=False)
+    assert door.look() == View({}, {}, frozenset(), ipv6=False)
     assert door.prepared(door.look())
-    assert door.talking(door.look()) == {}
+    assert door.talking(door.socket, {"lo": 1}) == {}
+    assert door.addresses(door.socket, ("lo",)) == {}
     assert door.send(b"", 4) == errno.ENOTCONN
     assert door.receive() == []
 
@@ -341,7 +347,8 @@ def test_where_nothing_is_said_there_is_no_port(tmp_path: Path) -> None:
 def test_without_ipv6_in_the_kernel_every_port_that_exists_is_deaf(proc: Path) -> None:
     shutil.rmtree(proc / "sys/net")
     (proc / "thread-self/net/igmp6").unlink()
-    assert observed(proc, *ALL) == HelloFacts("1" * 32, (), (P0, "enP2p1s0f0np0", P1))
+    boot = "0badcafe-0000-4000-8000-000000000000"
+    assert observed(proc, *ALL) == HelloFacts("1" * 32, (), (P0, "enP2p1s0f0np0", P1), (), boot)
 
 
 def test_a_proc_that_cannot_be_read_is_named(tmp_path: Path) -> None:

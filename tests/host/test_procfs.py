@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from sparkd.core.model import HostFacts
+from sparkd.host.processes import RankProcesses
 from sparkd.host.procfs import ProcHost
 from sparkd.ports import DoorError
 
 
 def observe(root: Path) -> HostFacts:
-    host = ProcHost(root)
+    host = ProcHost(root, processes=RankProcesses(root.parent / "nothing"))
     try:
         return asyncio.run(host.observe())
     finally:

@@ -51,6 +51,13 @@ def test_soft_roce_is_found_by_its_gid_table(tmp_path: Path) -> None:
     assert [fact.netdev for fact in observe(tmp_path)] == ["enp1s0f0np0", ""]
 
 
+def test_soft_roce_on_a_port_that_is_down_has_no_gid_and_is_found_by_its_parent(tmp_path: Path) -> None:
+    """As of Linux 6.1: a rxe device is below devices/virtual, and has neither `device` nor any GID then."""
+    device = add(tmp_path, "rocep1s0f0", "1: DOWN")
+    (device / "parent").write_text("enp1s0f0np0\n")
+    assert observe(tmp_path) == (RoceFact("rocep1s0f0", "DOWN", "enp1s0f0np0"),)
+
+
 def test_a_device_that_cannot_be_read_is_an_error_and_not_an_absence(tmp_path: Path) -> None:
     device = add(tmp_path, "rocep1s0f0", net="enp1s0f0np0")
     (device / "ports/1/state").unlink()

@@ -1,12 +1,13 @@
-"""The ring of a lab from outside: through the APIs of its nodes, systemd and the journals."""
+"""The ring of a lab or a fleet from outside: through the APIs of its nodes, systemd and the journals."""
 
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tests.lab.control import Lab
 from tests.lab.shell import LabError
@@ -26,15 +27,27 @@ def sentence(finding: dict[str, str]) -> str:
     return "{id}: {node}: {subject}: {observed}; expected {expected}".format(**finding)
 
 
-class Ring:
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
+class Hosts(Protocol):
+    """What runs commands on the nodes: a lab, or a fleet of virtual machines."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]: ...
+
+    def exec(self, node: str, *argv: str, check: bool = True) -> subprocess.CompletedProcess[str]: ...
+
+
+class RingOn:
+    """The ring on any such hosts; `patience`: seconds that a request may take."""
+
+    def __init__(self, hosts: Hosts, patience: int = 10) -> None:
+        self.hosts = hosts
+        self.patience = patience
 
     def ask(self, node: str, method: str, path: str, *options: str, tcp: bool = False) -> Answer:
         """One request from the node itself: over its Unix socket, or over 127.0.0.1 as anybody there may."""
         where = ["http://127.0.0.1:7474"] if tcp else ["--unix-socket", SOCKET, "http://sparkd"]
-        command = ["curl", "-sS", "-i", "-m", "10", "-X", method, *options, *where[:-1], where[-1] + path]
-        text = self.lab.exec(node, *command).stdout
+        command = ["curl", "-sS", "-i", "-m", str(self.patience), "-X", method, *options, *where[:-1], where[-1] + path]
+        text = self.hosts.exec(node, *command).stdout
         head, _, body = text.replace("\r\n", "\n").partition("\n\n")
         first, *lines = head.split("\n")
         headers = {line.partition(":")[0].lower(): line.partition(":")[2].strip() for line in lines}
@@ -64,7 +77,7 @@ class Ring:
         self, phase: str, nodes: tuple[str, ...] | None = None, seconds: float = 40, above: int = -1
     ) -> dict[str, Any]:
         """Waits until all `nodes` say that phase in an epoch above `above`; returns the first's ring."""
-        asked = nodes or self.lab.nodes
+        asked = nodes or self.hosts.nodes
         rings = [self.until(n, lambda r: r["phase"] == phase and r["epoch"] > above, seconds) for n in asked]
         return rings[0]
 
@@ -75,7 +88,7 @@ class Ring:
             against = [f for f in ring["findings"] if f["severity"] == "refuse" and f["id"] != "held"]
             return bool(ring["cables"]) and not against
 
-        for node in self.lab.nodes:
+        for node in self.hosts.nodes:
             self.until(node, so, seconds)
 
     def start(self, node: str = "spark1") -> dict[str, Any]:
@@ -90,7 +103,7 @@ class Ring:
 
     def fresh(self) -> dict[str, Any]:
         """A ready ring without a history of deaths, whatever the test before has left."""
-        for node in self.lab.nodes:
+        for node in self.hosts.nodes:
             self.until(node, lambda ring: True, 60)
         self.settled()
         ring = self.get("spark1")
@@ -103,7 +116,7 @@ class Ring:
 
     def rest(self) -> None:
         """A ring that is down, without a start only to stop it; its cables may be whatever the test before has left."""
-        for node in self.lab.nodes:
+        for node in self.hosts.nodes:
             self.until(node, lambda ring: True, 60)
         ring = self.get("spark1")
         if ring["phase"] == "held":
@@ -124,7 +137,7 @@ class Ring:
 
     def health(self) -> dict[str, Any]:
         """What the probe says of itself: canaries, and each rail with its ends."""
-        text = self.lab.exec("spark1", "curl", "-sS", "-f", "http://127.0.0.1:8888/health").stdout
+        text = self.hosts.exec("spark1", "curl", "-sS", "-f", "http://127.0.0.1:8888/health").stdout
         body: dict[str, Any] = json.loads(text)
         return body
 
@@ -137,25 +150,33 @@ class Ring:
         return said
 
     def show(self, node: str, unit: str, prop: str) -> str:
-        return self.lab.exec(node, "systemctl", "show", "--value", "-p", prop, unit).stdout.strip()
+        return self.hosts.exec(node, "systemctl", "show", "--value", "-p", prop, unit).stdout.strip()
 
     def pids(self, epoch: int) -> dict[str, int]:
-        return {node: int(self.show(node, f"sparkd-rank@{epoch}.service", "MainPID")) for node in self.lab.nodes}
+        return {node: int(self.show(node, f"sparkd-rank@{epoch}.service", "MainPID")) for node in self.hosts.nodes}
 
     def units(self, node: str) -> list[str]:
         """Loaded rank units in any state."""
         command = ["systemctl", "list-units", "--all", "--plain", "--no-legend", "sparkd-rank@*"]
-        return [line.split()[0] for line in self.lab.exec(node, *command).stdout.splitlines()]
+        return [line.split()[0] for line in self.hosts.exec(node, *command).stdout.splitlines()]
 
     def journal(self, node: str, unit: str) -> list[tuple[float, str]]:
         """(Unix seconds, message) of every line about the unit, by it or by systemd. One kernel, one clock."""
-        text = self.lab.exec(node, "journalctl", "-q", "-u", unit, "-o", "json").stdout
+        text = self.hosts.exec(node, "journalctl", "-q", "-u", unit, "-o", "json").stdout
         entries = [json.loads(line) for line in text.splitlines()]
         return [(int(entry["__REALTIME_TIMESTAMP"]) / 1e6, str(entry["MESSAGE"])) for entry in entries]
 
-    def said(self, node: str, unit: str, words: str, after: float = 0.0) -> float:
-        """When the journal first had a line with these words. Raises AssertionError if it has not."""
+    def said(self, node: str, unit: str, *words: str, after: float = 0.0) -> float:
+        """When the journal first had a line with any of these. Raises AssertionError if it has not."""
         lines = self.journal(node, unit)
-        found = next((at for at, line in lines if at >= after and words in line), None)
+        found = next((at for at, line in lines if at >= after and any(each in line for each in words)), None)
         assert found is not None, f"{node}: no {words!r} in " + "\n".join(line for _, line in lines[-40:])
         return found
+
+
+class Ring(RingOn):
+    """The ring of a lab, whose cables and power can be taken as well."""
+
+    def __init__(self, lab: Lab) -> None:
+        super().__init__(lab)
+        self.lab = lab

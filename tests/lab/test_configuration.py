@@ -54,7 +54,7 @@ def test_a_bad_file_is_refused_by_the_check_and_at_start_without_a_restart_loop(
     time.sleep(1.5)
     assert ring.show("spark2", "sparkd.service", "ActiveState") == "failed"
     assert ring.show("spark2", "sparkd.service", "NRestarts") == "0"
-    ring.said("spark2", "sparkd.service", f"{FILE}: {key}", began)
+    ring.said("spark2", "sparkd.service", f"{FILE}: {key}", after=began)
 
 
 def test_a_good_file_passes_the_check(ring: Ring) -> None:
@@ -68,7 +68,7 @@ def test_without_a_configuration_the_unit_is_quiet_and_says_what_to_do(ring: Rin
         began = time.time()
         ring.lab.exec("spark2", "systemctl", "restart", "sparkd", check=False)
         assert ring.show("spark2", "sparkd.service", "ActiveState") == "inactive"
-        ring.said("spark2", "sparkd.service", "Not configured", began)
+        ring.said("spark2", "sparkd.service", "Not configured", after=began)
         told = ring.lab.exec("spark2", "sparkctl", "status", check=False)
         assert told.returncode != 0
         assert "sparkctl cluster create" in told.stderr
@@ -109,3 +109,28 @@ def test_config_skew_is_named_with_key_and_both_values(ring: Ring) -> None:
     assert (skew["node"], skew["subject"]) == ("spark2", "engine.rendezvous_port")
     assert skew["observed"] == "20055"
     assert "20000" in skew["expected"]
+
+
+def test_config_skew_also_of_the_ranks_code(ring: Ring) -> None:
+    """Field report config-skew: other code would run on one node than on the others."""
+    told = ring.ask("spark1", "GET", "/v1/host").body["report"]["digests"]
+    assert told["environment.NCCL_BUFFSIZE"] == "1048576"
+    assert "absent" not in (told["rank.code"], told["rank.launcher"])
+    assert not any(key.endswith(("NCCL_IB_HCA", "_SOCKET_IFNAME", "GID_INDEX")) for key in told)
+    code = "/usr/lib/sparkd/runtime/exits.py"
+    ring.lab.exec("spark2", "sh", "-c", f"cp -p {code} {code}.away; echo '# changed' >> {code}")
+    try:
+        ring.lab.exec("spark2", "systemctl", "restart", "sparkd")
+        ring.until("spark1", lambda seen: any(f["id"] == "config-skew" for f in _refused(ring)), 20)
+        skew = next(f for f in _refused(ring) if f["id"] == "config-skew")
+        assert (skew["node"], skew["subject"]) == ("spark2", "rank.code")
+        assert skew["observed"] != skew["expected"].removesuffix(", as on spark1")
+        assert "package sparkd" in skew["fix"]
+    finally:
+        ring.lab.exec("spark2", "mv", f"{code}.away", code)
+
+
+def _refused(ring: Ring) -> list[dict[str, str]]:
+    """The start must not be accepted: the ring is down, and stays so."""
+    findings: list[dict[str, str]] = ring.ask("spark1", "GET", "/v1/doctor").body["findings"]
+    return findings

@@ -260,7 +260,8 @@ def test_a_daemon_killed_at_any_moment_of_a_start_converges(ring: Ring) -> None:
             seen = ring.phase("ready", seconds=25)
         except AssertionError as error:
             raise AssertionError(f"{story}: {error}") from None
-        assert seen["deaths"] == [], story
+        # Killed between recording a start and asking systemd for it, a daemon cannot know whether it had been heard.
+        assert [death for death in seen["deaths"] if death["formed"]] == [], story
         assert {node: _applied(ring, node) for node in NODES} == applied, story
         assert all(ring.units(node) == [f"sparkd-rank@{seen['epoch']}.service"] for node in NODES), story
         ring.stop()

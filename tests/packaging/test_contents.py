@@ -24,15 +24,21 @@ AGPL_SHA256 = "0d96a4ff68ad6d4b6f1f30f713b18d5184912ba8dd389f86aa7710db079abcb0"
 
 INSTALLED = {
     "/etc/iproute2/rt_protos.d/sparkd.conf": "-rw-r--r--",
+    "/lib/systemd/system/sparkd-drop-caches@.service": "-rw-r--r--",
+    "/lib/systemd/system/sparkd-measure@.service": "-rw-r--r--",
     "/lib/systemd/system/sparkd-rank@.service": "-rw-r--r--",
     "/lib/systemd/system/sparkd.service": "-rw-r--r--",
     "/usr/bin/sparkctl": "-rwxr-xr-x",
     "/usr/lib/NetworkManager/conf.d/90-sparkd-fabric.conf": "-rw-r--r--",
     "/usr/lib/sparkd/configured": "-rwxr-xr-x",
+    "/usr/lib/sparkd/drop-caches": "-rwxr-xr-x",
+    "/usr/lib/sparkd/measure": "-rwxr-xr-x",
     "/usr/lib/sparkd/rank": "-rwxr-xr-x",
+    "/usr/lib/systemd/network/10-sparkd-fabric.network": "-rw-r--r--",
     "/usr/lib/sysusers.d/sparkd.conf": "-rw-r--r--",
     "/usr/sbin/sparkd": "-rwxr-xr-x",
     "/usr/share/doc/sparkd/examples/cluster.toml": "-rw-r--r--",
+    "/usr/share/doc/sparkd/examples/raw-hello.conf": "-rw-r--r--",
     "/usr/share/lintian/overrides/sparkd": "-rw-r--r--",
     "/usr/share/man/man1/sparkctl.1.gz": "-rw-r--r--",
     "/usr/share/man/man8/sparkd.8.gz": "-rw-r--r--",
@@ -142,6 +148,13 @@ def test_networkmanager_leaves_exactly_the_fabric_alone(package: Package) -> Non
     assert re.findall(r"^managed=(.*)$", text, re.MULTILINE) == ["0"]
 
 
+def test_networkd_leaves_exactly_the_fabric_alone(package: Package) -> None:
+    text = package.text("/usr/lib/systemd/network/10-sparkd-fabric.network")
+    (names,) = re.findall(r"^Name=(.*)$", text, re.MULTILINE)
+    assert set(names.split()) == FABRIC_DEVICES
+    assert "[Link]\nUnmanaged=yes\n" in text
+
+
 def test_iproute2_knows_the_routes_of_the_daemon(package: Package) -> None:
     lines = package.text("/etc/iproute2/rt_protos.d/sparkd.conf").splitlines()
     assert [line.split() for line in lines if not line.startswith("#")] == [[str(ROUTE_PROTOCOL), "sparkd"]]
@@ -182,7 +195,7 @@ def test_the_manual_of_sparkctl_knows_its_commands_options_and_exit_codes(capsys
         return capsys.readouterr().out
 
     def inner(text: str) -> list[str]:
-        return re.findall(r"^ {4}([a-z]+) ", text, re.MULTILINE)
+        return re.findall(r"^ {4}([a-z]+)(?: |$)", text, re.MULTILINE)
 
     groups = ("cluster", "fabric")
     commands: list[tuple[str, ...]] = [(name,) for name in inner(shown()) if name not in groups]

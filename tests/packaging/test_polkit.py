@@ -36,7 +36,9 @@ def decide(package: Package, directory: Path, asked: Question) -> object:
 
 
 @pytest.mark.parametrize("verb", ["start", "stop", "kill", "reset-failed"])
-@pytest.mark.parametrize("unit", [RANK, "sparkd-rank@0.service", "sparkd-rank@4294967296.service"])
+@pytest.mark.parametrize(
+    "unit", [RANK, "sparkd-rank@0.service", "sparkd-rank@4294967296.service", "sparkd-measure@7.service"]
+)
 def test_the_daemon_manages_its_ranks(package: Package, tmp_path: Path, unit: str, verb: str) -> None:
     assert decide(package, tmp_path, question(unit=unit, verb=verb)) == "yes"
 
@@ -65,6 +67,9 @@ def test_the_daemon_manages_its_ranks(package: Package, tmp_path: Path, unit: st
                 "sparkd-rank@7.service\n",
                 "sparkd-rank@7.service.d",
                 "sparkd-rank@7.timer",
+                "sparkd-measure@.service",
+                "sparkd-measures@7.service",
+                "sparkd-@7.service",
                 "sparkd-rank@7xservice",
                 "sparkd-rank@7-8.service",
                 "sparkd-rank@-7.service",

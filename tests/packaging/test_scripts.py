@@ -80,7 +80,7 @@ def test_no_other_way_out_touches_a_rank(machine: Machine, arguments: tuple[str,
 def test_removal_stops_the_daemon_and_then_its_ranks(machine: Machine) -> None:
     assert machine.touched("prerm", "remove") == [
         "deb-systemd-invoke stop sparkd.service",
-        "systemctl stop sparkd-rank@*.service",
+        "systemctl stop sparkd-rank@*.service sparkd-measure@*.service",
     ]
 
 

@@ -42,7 +42,7 @@ def verify(root: Path) -> str:
     """What systemd finds wrong with the units: unknown settings, commands that are not there."""
     done = run(
         ["systemd-analyze", "verify", "--recursive-errors=no", "--man=no", f"--root={root}",
-         "sparkd.service", "sparkd-rank@7.service"],
+         "sparkd.service", "sparkd-rank@7.service", "sparkd-drop-caches@7.service", "sparkd-measure@7.service"],
         "systemd", check=False,
     )  # fmt: skip
     return done.stderr or ("" if done.returncode == 0 else f"exit status {done.returncode}")
@@ -57,6 +57,7 @@ def test_systemd_understands_the_units(host: Path) -> None:
     [
         ("sparkd.service", "WatchdogSec=", "WatchdogSecs=", "Unknown key"),
         ("sparkd-rank@.service", "/usr/lib/sparkd/rank", "/usr/lib/sparkd/rang", "not executable"),
+        ("sparkd-measure@.service", "/usr/lib/sparkd/measure", "/usr/lib/sparkd/measured", "not executable"),
     ],
 )
 def test_the_check_above_finds_mistakes(host: Path, unit: str, old: str, new: str, complaint: str) -> None:
@@ -94,15 +95,43 @@ def test_a_rank_is_started_by_nobody_but_the_daemon(package: Package) -> None:
     assert not [key for key in found if key.startswith("Install.")]
 
 
+def test_what_measures_is_started_by_nobody_but_the_daemon_and_ends_by_itself(package: Package) -> None:
+    found = settings(package, "sparkd-measure@.service")
+    wanted = {"Type": "exec", "NotifyAccess": "main", "Restart": "no", "User": "sparkd-rank", "RuntimeMaxSec": "300"}
+    wanted |= {"LimitMEMLOCK": "infinity", "EnvironmentFile": "/run/sparkd/measure-%i.env"}
+    # What was measured outlives the unit, and sparkd, which is another user, reads it.
+    wanted |= {"RuntimeDirectory": "sparkd-measure", "RuntimeDirectoryMode": "0755", "RuntimeDirectoryPreserve": "yes"}
+    assert {key: found[f"Service.{key}"] for key in wanted} == {key: [value] for key, value in wanted.items()}
+    # perftest opens /dev/infiniband.
+    assert "Service.PrivateDevices" not in found
+    assert not [key for key in found if key.startswith("Install.")]
+    path = package.root / UNITS.lstrip("/") / "sparkd-measure@.service"
+    run(["systemd-analyze", "security", "--offline=true", "--threshold=35", "--no-pager", str(path)], "systemd")
+
+
 def test_stopping_the_daemon_leaves_ranks_running_and_the_other_way_round(package: Package) -> None:
     for unit in ("sparkd.service", "sparkd-rank@.service"):
         dependencies = {key for key in settings(package, unit) if key.startswith("Unit.")}
-        assert dependencies <= {"Unit.Description", "Unit.Documentation", "Unit.After", "Unit.StartLimitIntervalSec"}
-    for unit, other in (("sparkd.service", "rank"), ("sparkd-rank@.service", "sparkd")):
-        assert other not in " ".join(settings(package, unit)["Unit.After"])
+        allowed = {"Unit.Description", "Unit.Documentation", "Unit.After", "Unit.StartLimitIntervalSec"}
+        assert dependencies - {"Unit.Wants"} <= allowed
+    for unit, other in (("sparkd.service", "rank"), ("sparkd-rank@.service", "sparkd.service")):
+        found = settings(package, unit)
+        assert other not in " ".join([*found["Unit.After"], *found.get("Unit.Wants", [])])
 
 
-@pytest.mark.parametrize("unit", ["sparkd.service", "sparkd-rank@.service"])
+def test_the_page_cache_goes_before_a_rank_starts_and_cannot_keep_it_from_starting(package: Package) -> None:
+    """Field report page-cache-counts: the one privileged step, bounded in time, on a Spark only."""
+    helper, rank = "sparkd-drop-caches@.service", settings(package, "sparkd-rank@.service")
+    instance = helper.replace("@", "@%i")
+    assert instance in rank["Unit.Wants"] and instance in rank["Unit.After"]
+    assert not {"Unit.Requires", "Unit.BindsTo", "Unit.Requisite"} & rank.keys()
+    found = settings(package, helper)
+    wanted = {"Unit.ConditionArchitecture": "arm64", "Unit.ConditionPathExists": "/sys/module/nvidia"}
+    wanted |= {"Service.Type": "oneshot", "Service.TimeoutStartSec": "20", "Service.CapabilityBoundingSet": ""}
+    assert {key: found[key] for key in wanted} == {key: [value] for key, value in wanted.items()}
+
+
+@pytest.mark.parametrize("unit", ["sparkd.service", "sparkd-rank@.service", "sparkd-measure@.service"])
 def test_the_documentation_that_a_unit_names_is_installed(package: Package, unit: str) -> None:
     for link in settings(package, unit)["Unit.Documentation"][0].split():
         if page := re.fullmatch(r"man:(\w+)\((\d)\)", link):

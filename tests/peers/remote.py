@@ -70,6 +70,12 @@ class RemoteClient:
             self._remote.requests.append(body)
             return 202, {"epoch": 4}
 
+    def fetch(self, path: str) -> bytes:
+        with self._used():
+            if self._remote.down:
+                raise PeerError(self._remote.down)
+            return f'"{path}"'.encode()
+
     def close(self) -> None:
         assert not self._closed, "closed twice"
         self._closed = True

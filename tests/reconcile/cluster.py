@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from itertools import count
 from typing import Any, cast
 
 from ring_mesh import FABRIC_DEVICES
 from sparkd import wire
 from sparkd.api.problems import problem
-from sparkd.core.actions import FabricChange
+from sparkd.core.actions import Measure
 from sparkd.core.intent import Request
-from sparkd.core.model import Attempt, FabricMemory, Intent, RankUnit
+from sparkd.core.model import RankUnit
 from sparkd.core.snapshot import Policy
 from sparkd.ports import DoorError
+from sparkd.reconcile.cycle import Site
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Executor, State
-from sparkd.reconcile.loop import Forwarded, Loop, Refusal, Site
+from sparkd.reconcile.incidents import Incidents
+from sparkd.reconcile.loop import Forwarded, Loop, Refusal
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.status import Identity
 from tests.core.builders import CLUSTER, NODES, PLAN
@@ -28,15 +30,15 @@ from tests.fakes import (
     FakeDisk,
     FakeHellos,
     FakeHost,
-    FakeLinks,
     FakeMesh,
     FakeNotifier,
-    FakeRankFiles,
+    FakeRails,
     FakeRoce,
     FakeRoom,
-    FakeStore,
-    FakeUnits,
 )
+from tests.fakes.evidence import FakeArchive, FakeWitness
+from tests.fakes.peers import Fetcher
+from tests.reconcile.doom import Crash, Doom, DoomedFiles, DoomedLinks, DoomedStore, DoomedUnits
 from tests.reconcile.running import turns, until
 
 TICK = 60.0  # never passes within a test: what happens, happens because something was told
@@ -44,101 +46,12 @@ POLICY = Policy(backoff=0.02)
 _instances = count(1)
 
 
-class Crash(BaseException):
-    """The daemon's process is gone, between two of its actions."""
-
-
-class Doom:
-    """How many more actions a daemon gets to do, None for as many as it likes. `hangs`: they never return; `refuses`:
-    they fail with that sentence."""
-
-    def __init__(self) -> None:
-        self.left: int | None = None
-        self.struck = False
-        self.hangs = False
-        self.refuses = ""
-
-    async def act(self) -> None:
-        if self.hangs:
-            await asyncio.Event().wait()
-        if self.refuses:
-            raise DoorError(self.refuses)
-        if self.left == 0:
-            self.struck = True
-            raise Crash
-        if self.left is not None:
-            self.left -= 1
-
-
-class _Store(FakeStore):
-    def __init__(self, disk: FakeDisk, doom: Doom) -> None:
-        super().__init__(disk)
-        self._doom = doom
-
-    async def save_intent(self, intent: Intent) -> None:
-        await self._doom.act()
-        await super().save_intent(intent)
-
-    async def save_attempt(self, attempt: Attempt) -> None:
-        await self._doom.act()
-        await super().save_attempt(attempt)
-
-    async def save_memory(self, memory: FabricMemory) -> None:
-        await self._doom.act()
-        await super().save_memory(memory)
-
-
-class _Units(FakeUnits):
-    def __init__(self, doom: Doom) -> None:
-        super().__init__()
-        self._doom = doom
-
-    async def start(self, epoch: int) -> None:
-        await self._doom.act()
-        await super().start(epoch)
-
-    async def stop(self, epoch: int) -> None:
-        await self._doom.act()
-        await super().stop(epoch)
-
-    async def forget(self, epoch: int) -> None:
-        await self._doom.act()
-        await super().forget(epoch)
-
-
-class _Links(FakeLinks):
-    """`inert`: somebody else undoes every change at once."""
-
-    def __init__(self, doom: Doom, *devices: str) -> None:
-        super().__init__(*devices)
-        self._doom = doom
-        self.inert = False
-
-    async def apply(self, changes: Sequence[FabricChange]) -> None:
-        for change in changes:
-            await self._doom.act()
-            if self.inert:
-                self.applied.append(change)
-            else:
-                await super().apply((change,))
-
-
-class _Files(FakeRankFiles):
-    def __init__(self, doom: Doom) -> None:
-        super().__init__()
-        self._doom = doom
-
-    async def write(self, epoch: int, environment: Mapping[str, str]) -> None:
-        await self._doom.act()
-        await super().write(epoch, environment)
-
-    async def remove(self, epoch: int) -> None:
-        await self._doom.act()
-        await super().remove(epoch)
-
-
 async def _environment(epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
     return {"SPARKD_EPOCH": str(epoch), "NCCL_IB_HCA": ",".join(hcas)}
+
+
+async def _rail_environment(measure: Measure) -> Mapping[str, str]:
+    return {"SPARKD_EPOCH": str(measure.epoch), "DEVICES": ",".join(measure.devices)}
 
 
 class Machine:
@@ -148,17 +61,19 @@ class Machine:
         self.name = name
         self.doom = Doom()
         self.disk = FakeDisk()
-        self.units = _Units(self.doom)
-        self.links = _Links(self.doom, "enP7s7", *sorted(FABRIC_DEVICES))
+        self.units = DoomedUnits(self.doom)
+        self.links = DoomedLinks(self.doom, "enP7s7", *sorted(FABRIC_DEVICES))
         self.links.set_up("enP7s7", True)
         self.links.add_foreign_address("enP7s7", f"{PLAN.cluster.node(name).address}/24")
         # It goes on saying hello while the daemon is away: the real one is forgotten only after some seconds.
         self.hello = FakeHellos(cluster.room, self.links, name)
         self.host = FakeHost()
         self.roce = FakeRoce()
-        self.files = _Files(self.doom)
+        self.rails = FakeRails()
+        self.files = DoomedFiles(self.doom)
         self.notifier = FakeNotifier()
         self.events = EventLog(name, cluster.clock)
+        self.archive = FakeArchive()
         self.peers: Any = cluster.mesh[name]
         self.deaf = False
         self.daemon: Loop | None = None
@@ -189,8 +104,8 @@ class Machine:
 
     def build(self) -> Loop:
         """A daemon's Loop as after its process has started: it has read the disk, and nothing else."""
-        store = _Store(self.disk, self.doom)
-        state = State(store.load_intent(), store.load_attempt(), store.load_memory())
+        store = DoomedStore(self.disk, self.doom)
+        state = State(store.load_intent(), store.load_attempt(), store.load_memory(), store.load_boots())
         self.events = EventLog(self.name, self._cluster.clock)
         executor = Executor(
             state,
@@ -201,18 +116,30 @@ class Machine:
             clock=self._cluster.clock,
             events=self.events,
             environment=_environment,
+            rails=self.rails,
+            rail_environment=_rail_environment,
         )
         identity = Identity(f"{self.name}-{next(_instances)}", "probe", "127.0.0.1:8888")
         site = Site(self.name, CLUSTER, self._cluster.policy, {"cluster": "same"}, identity, self._cluster.tick)
+        self.witness = FakeWitness(self.units)
+        self.incidents = Incidents(self.name, NODES, lambda: (self.witness, self.archive), self.events)
         self.daemon = Loop(
             site,
             state,
-            observer=Observer(self.units, self.links, self.roce, self.host, self.hello),
+            observer=Observer(
+                self.units,
+                self.links,
+                self.roce,
+                self.host,
+                self.hello,
+                self.rails if self._cluster.policy.rails is not None else None,
+            ),
             executor=executor,
             peers=self.peers,
             clock=self._cluster.clock,
             notifier=self.notifier,
             events=self.events,
+            incidents=self.incidents,
         )
         self._cluster.mesh.wake(self.name)
         return self.daemon
@@ -229,9 +156,11 @@ class Machine:
             self._cluster.mesh[self.name].poll()
             await loop.run()
         except Crash:
-            self._gone()
+            await self._gone()
 
-    def _gone(self) -> None:
+    async def _gone(self) -> None:
+        if self.daemon is not None:
+            await self.incidents.close()
         self.daemon = None
         self._cluster.mesh.silence(self.name)
 
@@ -242,7 +171,7 @@ class Machine:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
-        self._gone()
+        await self._gone()
 
 
 class Cluster:
@@ -259,11 +188,12 @@ class Cluster:
                 one, other = link.ends
                 self[one.node].links.plug(one.device, self[other.node].links, other.device)
         for name, machine in self.machines.items():
-            for door in (machine.units, machine.links, machine.peers, machine.hello):
+            for door in (machine.units, machine.links, machine.peers, machine.hello, machine.rails):
                 door.subscribe(machine.wake)
             machine.links.subscribe(lambda _: self.room.news())
             machine.units.subscribe(lambda _: self.engine())
             self.mesh.handlers[name] = self._handler(machine)
+            self.mesh.fetchers[name] = self._fetcher(machine)
             self.mesh.silence(name)
 
     def __getitem__(self, name: str) -> Machine:
@@ -315,8 +245,10 @@ class Cluster:
         for machine in self:
             await machine.kill()
 
-    async def ask(self, request: Request, of: str = NODES[0]) -> wire.Operation | Forwarded:
-        return await self[of].loop.request(request, f"operator on {of}")
+    async def ask(
+        self, request: Request, of: str = NODES[0], reason: str = "", *, force: bool = False
+    ) -> wire.Operation | Forwarded:
+        return await self[of].loop.request(request, f"operator on {of}", reason, force=force)
 
     async def up(self) -> None:
         await self.reach("down")
@@ -343,12 +275,27 @@ class Cluster:
     @staticmethod
     def _handler(machine: Machine) -> Any:
         async def answer(body: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
+            if machine.daemon is None:
+                raise DoorError(f"{machine.name} does not answer")
+            if body["request"] == "examine":
+                return 200, cast("dict[str, object]", wire.encode(await machine.loop.examine()))
             try:
-                made = await machine.loop.conduct(cast(Request, body["request"]), str(body["by"]))
+                asked = wire.decode(wire.PeerRequest, body)
+                what = cast(Request, asked.request)
+                made = await machine.loop.conduct(what, asked.by, asked.reason, force=asked.force)
             except Refusal as refusal:
                 told = problem(refusal.code, refusal.sentence, refusal.findings)
                 return told.status_code, json.loads(told.body)
             return 202, wire.encode(made)
+
+        return answer
+
+    @staticmethod
+    def _fetcher(machine: Machine) -> Fetcher:
+        async def answer(path: str) -> bytes:
+            if path == "incidents":
+                return wire.dumps(await machine.loop.own_incidents())
+            return wire.dumps(await machine.loop.own_incident(int(path.removeprefix("incident?epoch="))))
 
         return answer
 

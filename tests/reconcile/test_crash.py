@@ -10,7 +10,8 @@ import pytest
 from sparkd.core.intent import Request
 from sparkd.core.snapshot import Policy
 from tests.core.builders import NODES
-from tests.reconcile.cluster import Cluster, Crash, cluster
+from tests.reconcile.cluster import Cluster, cluster
+from tests.reconcile.doom import Crash
 from tests.reconcile.running import in_loop, turns, until
 
 Story = Callable[[Cluster], Awaitable[None]]
@@ -60,6 +61,13 @@ async def survive(ring: Cluster, story: Story, phase: str, victim: str, after: i
     return struck
 
 
+async def power_on(ring: Cluster) -> None:
+    """The first cycles of all daemons, which bring the ports up."""
+    for machine in ring:
+        machine.boot()
+    ring.poll()
+
+
 async def start(ring: Cluster) -> None:
     await insist(ring, "start")
 
@@ -74,18 +82,23 @@ async def death(ring: Cluster) -> None:
     ring.clock.advance(1)
 
 
+async def _before(ring: Cluster, before: Story | None, story: Story) -> None:
+    if story is not power_on:
+        await ring.reach("down")
+        await ring.quiet()
+    if before is not None:
+        await before(ring)
+        await ring.reach("ready")
+
+
 def crashes(before: Story | None, story: Story, phase: str, victim: str) -> int:
     """The number of places where the victim died, each in a ring of its own."""
     struck: list[bool] = []
 
     @in_loop
     async def once(after: int) -> None:
-        async with cluster(Policy(backoff=0.01)) as ring:
-            await ring.reach("down")
-            await ring.quiet()
-            if before is not None:
-                await before(ring)
-                await ring.reach("ready")
+        async with cluster(Policy(backoff=0.01), boot=story is not power_on) as ring:
+            await _before(ring, before, story)
             struck.append(await survive(ring, story, phase, victim, after))
             wanted = {ring.conductor.loop.state.intent.epoch} if phase == "ready" else set()
             assert {unit.epoch for machine in ring for unit in machine.running} == wanted
@@ -98,6 +111,11 @@ def crashes(before: Story | None, story: Story, phase: str, victim: str) -> int:
         if not struck[-1]:
             break
     return len(struck) - 1
+
+
+@pytest.mark.parametrize("victim", NODES)
+def test_a_crash_at_any_place_of_the_first_cycles(victim: str) -> None:
+    assert crashes(None, power_on, "down", victim) >= 3
 
 
 @pytest.mark.parametrize(("victim", "places"), [("spark1", 4), ("spark2", 4)])
@@ -113,3 +131,34 @@ def test_a_crash_at_any_place_of_a_stop(victim: str) -> None:
 @pytest.mark.parametrize("victim", NODES)
 def test_a_crash_at_any_place_of_a_recovery(victim: str) -> None:
     assert crashes(start, death, "ready", victim) >= 5
+
+
+STORIES: list[tuple[Story | None, Story, str]] = [
+    (None, power_on, "down"),
+    (None, start, "ready"),
+    (start, stop, "down"),
+    (start, death, "ready"),
+]
+EVERY_ACTION = {
+    *("save intent", "save attempt", "save memory"),
+    *("start", "stop", "forget", "change fabric", "write environment", "remove environment"),
+}
+
+
+def test_the_stories_have_every_kind_of_action_to_die_before() -> None:
+    """The stories that are cut off above are these, and they are cut off before each of their actions."""
+    seen: set[str] = set()
+
+    @in_loop
+    async def tell(before: Story | None, story: Story, phase: str) -> None:
+        async with cluster(Policy(backoff=0.01), boot=story is not power_on) as ring:
+            await _before(ring, before, story)
+            for machine in ring:
+                machine.doom.acts.clear()
+            await survive(ring, story, phase, "spark3", 1000)
+            for machine in ring:
+                seen.update(machine.doom.acts)
+
+    for told in STORIES:
+        tell(*told)
+    assert seen == EVERY_ACTION

@@ -13,6 +13,7 @@ from sparkd.core.actions import (
     Adopt,
     ApplyFabric,
     ForgetRank,
+    Measure,
     Record,
     SetUp,
     StartRank,
@@ -23,7 +24,7 @@ from sparkd.ports import DoorError
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Executor, State
 from tests.core.builders import NOW
-from tests.fakes import FakeClock, FakeDisk, FakeLinks, FakeRankFiles, FakeStore, FakeUnits
+from tests.fakes import FakeClock, FakeDisk, FakeLinks, FakeRails, FakeRankFiles, FakeStore, FakeUnits
 from tests.reconcile.running import in_loop, turns
 
 ATTEMPT = Attempt(7, "boot-spark1", NOW)
@@ -52,6 +53,7 @@ class Bench:
         self.files = FakeRankFiles()
         self.units = WatchedUnits(self.disk, self.files)
         self.links = FakeLinks(DEVICE)
+        self.rails = FakeRails()
         self.events = EventLog("spark1", self.clock)
         self.state = State(Intent(), attempt)
         self.executor = Executor(
@@ -63,11 +65,24 @@ class Bench:
             clock=self.clock,
             events=self.events,
             environment=self.environment,
+            gids=self.gids,
+            rails=self.rails,
+            rail_environment=self.rail_environment,
         )
+
+    @staticmethod
+    async def gids(hcas: tuple[str, ...]) -> Mapping[str, str]:
+        if "rocep1s0f1" in hcas:
+            raise DoorError("gid-missing: only link-local (fe80) GIDs in rocep1s0f1's table")
+        return {hca: f"{index} 10.77.0.{index}" for index, hca in enumerate(hcas)}
 
     @staticmethod
     async def environment(epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
         return {"SPARKD_EPOCH": str(epoch), "NCCL_IB_HCA": ",".join(hcas)}
+
+    @staticmethod
+    async def rail_environment(measure: Measure) -> Mapping[str, str]:
+        return {"SPARKD_EPOCH": str(measure.epoch), "DEVICES": ",".join(measure.devices)}
 
     async def do(self, action: Action) -> str:
         return await self.executor.do(action)
@@ -113,9 +128,22 @@ async def test_a_held_intent_says_so() -> None:
 async def test_a_start_finds_the_attempt_on_the_disk_and_the_environment_written() -> None:
     bench = Bench()
     assert await bench.do(StartRank(ATTEMPT, ("rocep1s0f0", "roceP2p1s0f0"))) == "units"
-    assert bench.units.found == (ATTEMPT, {"SPARKD_EPOCH": "7", "NCCL_IB_HCA": "rocep1s0f0,roceP2p1s0f0"})
-    assert bench.state.attempt == ATTEMPT
+    attempt = replace(ATTEMPT, gids={"rocep1s0f0": "0 10.77.0.0", "roceP2p1s0f0": "1 10.77.0.1"})
+    assert bench.units.found == (attempt, {"SPARKD_EPOCH": "7", "NCCL_IB_HCA": "rocep1s0f0,roceP2p1s0f0"})
+    assert bench.state.attempt == attempt
     assert bench.told == [("action", "starting sparkd-rank@7.service")]
+
+
+@in_loop
+async def test_a_start_without_a_gid_is_an_attempt_that_ended() -> None:
+    """Field report gid-missing."""
+    bench = Bench()
+    with pytest.raises(DoorError, match="gid-missing: only link-local"):
+        await bench.do(StartRank(ATTEMPT, ("rocep1s0f1",)))
+    assert (bench.units.started, bench.files.files) == ([], {})
+    assert bench.disk.attempt is not None
+    assert bench.disk.attempt.ended_at is not None
+    assert bench.told[-1][1].startswith("sparkd-rank@7.service has ended: it could not be started: gid-missing")
 
 
 @in_loop

@@ -75,7 +75,7 @@ async def test_the_first_look_asks_every_source() -> None:
         ),
         "roce": (),
         "host": doors.host.facts,
-        "hello": HelloFacts(doors.hello.node_id),
+        "hello": HelloFacts(doors.hello.node_id, boot="boot of spark1", macs=("02:00:00:00:00:01",)),
     }
 
 

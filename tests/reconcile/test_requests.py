@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from sparkd import wire
 from sparkd.core.intent import Request
 from sparkd.core.snapshot import Policy
 from sparkd.reconcile.loop import Forwarded, Refusal
@@ -125,7 +126,7 @@ async def test_the_conductors_answer_is_relayed_as_it_is() -> None:
 
         ring.mesh.handlers["spark1"] = answer
         assert await ring.ask("clear", "spark3") == Forwarded(418, {"code": "teapot"})
-        assert asked == [{"request": "clear", "by": "operator on spark3"}]
+        assert asked == [{"request": "clear", "by": "operator on spark3", "reason": "", "force": False}]
 
 
 @in_loop
@@ -151,11 +152,59 @@ async def test_operations_run_are_done_fail_or_are_superseded() -> None:
         superseded, failed = loop.operation(1), loop.operation(2)
         assert superseded is not None
         assert superseded.state == "superseded"
-        assert superseded.summary.startswith("epoch 2 is in force: held: ")
+        assert (superseded.want, superseded.ended, superseded.superseded_by) == ("up", "done", 2)
+        how, by, now = superseded.summary.split("; ", 2)
+        reason = "0 restarts within 60 min were not enough: rank 2 (spark3) ended: it was killed by SIGSEGV"
+        assert (how, by) == ("it got ready", f"superseded by epoch 2, by recovery: {reason}")
+        assert now.startswith("epoch 2 is in force: held: ")
         assert failed is not None
         assert (failed.state, failed.want) == ("failed", "down")
         assert loop.operation(3) is None
         assert loop.operation(0) is None
+
+
+@in_loop
+async def test_what_became_of_an_operation_is_told_by_what_is_known() -> None:
+    async with cluster(Policy(backoff=0.0)) as ring:
+        await ring.reach("down")
+        ring.slow_engine = True
+        await ring.ask("start")
+        await ring.reach("starting")
+        await ring.ask("stop")
+        await ring.reach("down")
+        ring.slow_engine = False
+        await ring.ask("start")
+        await ring.reach("ready", epoch=3)
+        ring["spark3"].units.die(3, signal=11)
+        await ring.reach("ready", epoch=4)
+        for machine in ring:
+            told = [machine.loop.operation(epoch) for epoch in (1, 2, 3, 4)]
+            assert [(o.want, o.state, o.ended, o.superseded_by) for o in told if o is not None] == [
+                ("up", "superseded", "unfinished", 2),
+                ("down", "superseded", "done", 3),
+                ("up", "superseded", "done", 4),
+                ("up", "done", "", None),
+            ]
+            assert "superseded by epoch 4, by recovery: rank 2 (spark3) ended: it was killed by SIGSEGV" in str(told[2])
+        await ring["spark2"].kill()
+        ring["spark2"].boot()
+        await ring.reach("ready", epoch=4)
+        told = [ring["spark2"].loop.operation(epoch) for epoch in (2, 3)]
+        assert [(o.want, o.ended) for o in told if o is not None] == [("", "unknown"), ("up", "done")]
+        assert "before this daemon has started" in str(told[0])
+        assert "it got ready; rank 2 (spark3) ended: it was killed by SIGSEGV" in str(told[1])
+
+
+@in_loop
+async def test_the_status_tells_what_is_left_of_the_budget() -> None:
+    async with cluster(Policy(backoff=0.0)) as ring:
+        await ring.up()
+        assert ring.conductor.loop.ring().budget == wire.BudgetStatus(0, 3, 3600.0)
+        ring["spark3"].units.die(1, signal=11)
+        await ring.reach("ready", epoch=2)
+        assert {machine.loop.ring().budget for machine in ring} == {wire.BudgetStatus(1, 3, 3600.0)}
+        ring.clock.advance(3601)
+        assert ring.conductor.loop.ring().budget == wire.BudgetStatus(0, 3, 3600.0)
 
 
 @in_loop

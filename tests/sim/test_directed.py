@@ -31,6 +31,7 @@ def configured_world() -> World:
     """Epoch 1 is wanted up, adopted and told by all; the fabric is configured; nothing has started."""
     world = idle_world()
     assert isinstance(world.ask("start"), Accepted)
+    world.rails.all(world.now)
     for name in NODES:
         world.hosts[name].network = configured_network(name)
         world.hosts[name].disk.intent = world.hosts["spark1"].disk.intent
@@ -97,7 +98,7 @@ def test_a_host_that_has_heard_nobody_for_long_starts_nothing() -> None:
     """The gate that peers answer. spark3 was about to start when it was cut off; minutes later it still is not."""
     world = configured_world()
     assert would_start(world, "spark3")
-    world.now += 16
+    world.wait(16)
     assert not would_start(world, "spark3")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from sparkd.core.checks import gids, kernel, memory, network_owners, pci, rank, skew, supervisors
+from sparkd.core.checks import firewall, gids, kernel, memory, network_owners, pci, rank, skew, supervisors, traffic
 from sparkd.core.checks.outcome import Outcome, Seen, Verdict
 from sparkd.core.model import Finding, Severity
 
@@ -45,7 +45,7 @@ CHECKS = (
     Check("cx7-functions-missing", "all four ConnectX-7 functions are on the bus", "refuse", pci.check_functions),
     Check("pcie-narrow", "each ConnectX-7 function has 32 GT/s x4", "warn", pci.check_speed),
     Check("gid-missing", "each RDMA device has a RoCE v2 GID of its IPv4 address", "refuse", gids.check_missing),
-    Check("gid-moved", "GIDs are where they were at the last start", "repair", gids.check_moved),
+    Check("gid-moved", "GIDs are where they were at the last start", "warn", gids.check_moved),
     Check("dhcp-on-fabric", "nothing asks for DHCP on a fabric port", "warn", network_owners.check_dhcp),
     Check("profile-on-fabric", "nothing else configures a fabric port", "warn", network_owners.check_profiles),
     Check("kho-kernel", "the kernel keeps no memory back that RDMA cannot register", "refuse", kernel.check_kho),
@@ -57,6 +57,10 @@ CHECKS = (
     Check("memlock-low", "ranks may lock all memory", "refuse", rank.check_memlock),
     Check("nccl-conf-residue", "no nccl.conf sets what freezes NCCL", "warn", rank.check_nccl_conf),
     Check("second-supervisor", "nobody else runs an engine or holds the ring's ports", "refuse", supervisors.check),
+    Check("firewall-blocks", "every TCP port of every peer can be reached", "refuse", firewall.check),
+    Check("pcie-fatal", "no ConnectX-7 function has reported a fatal error", "refuse", pci.check_fatal),
+    Check("pcie-changed", "link and firmware of the functions are those of the start", "warn", pci.check_changed),
+    Check("rail-idle", "every rail of a serving ring carries traffic", "warn", traffic.check),
 )
 
 COMPARISONS = (

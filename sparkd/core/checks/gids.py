@@ -8,6 +8,16 @@ from sparkd.core.model import Finding, NetworkFacts
 
 
 def gid_missing(node: str, gid: GidFact) -> Finding:
+    if gid.absent:
+        return Finding(
+            "gid-missing",
+            node,
+            "refuse",
+            gid.hca,
+            f"no RDMA device for {gid.netdev}, though other ports have theirs",
+            f"{gid.hca}, with a RoCE v2 GID of {gid.wanted or 'its IPv4 address'}",
+            "while no rank runs: modprobe -r mlx5_ib; modprobe mlx5_ib; or reboot the node; dmesg may say why",
+        )
     table = "only link-local (fe80) GIDs" if gid.link_local else "no GID"
     met = f", and of other addresses {', '.join(gid.others)}" if gid.others else ""
     what = gid.wanted or f"an IPv4 address of {gid.netdev or 'its network device'}"
@@ -27,7 +37,7 @@ def gid_moved(node: str, before: GidFact, now: GidFact) -> Finding:
     return Finding(
         "gid-moved",
         node,
-        "repair",
+        "warn",
         now.hca,
         f"GID of {now.address} at index {now.index}",
         f"index {before.index}, as at the last start",

@@ -26,13 +26,13 @@ def swap_off(node: str, subject: str, observed: str) -> Finding:
     )
 
 
-def memory_not_back(node: str, memory: MemoryFacts) -> Finding:
+def memory_not_back(node: str, memory: MemoryFacts, available: int) -> Finding:
     return Finding(
         "memory-not-back",
         node,
         "refuse",
         "memory",
-        f"{gib(memory.available)} of {gib(memory.total)} available though no rank runs; processes hold "
+        f"{gib(available)} of {gib(memory.total)} available though no rank runs; processes hold "
         f"{gib(memory.anonymous + memory.shmem)}",
         f"at least {gib(int(memory.total * HELD_SHARE))} available",
         "stop what holds the memory (ps aux --sort=-rss); if no process does, the driver does: reboot the node",
@@ -48,7 +48,8 @@ def page_cache_counts(node: str, memory: MemoryFacts) -> Finding:
         f"{gib(hidden(memory))} of the page cache count as used to CUDA (MemFree {gib(memory.free)}, MemAvailable "
         f"{gib(memory.available)})",
         f"less than {gib(CACHE_KIB)} of page cache before a start",
-        "as root: sync; echo 1 > /proc/sys/vm/drop_caches",
+        "none needed for a rank, before which sparkd-drop-caches@.service drops it; by hand, as root: sync; "
+        "echo 1 > /proc/sys/vm/drop_caches",
     )
 
 
@@ -80,13 +81,15 @@ def check_memory_back(seen: Seen) -> Outcome:
     memory = seen.hardware.memory
     if memory is None:
         return unknown(seen.hardware.why("memory"))
-    if memory.available >= memory.total * HELD_SHARE:
-        return judged([], f"{gib(memory.available)} of {gib(memory.total)} available")
+    # The hardware is looked at seldom: a rank may have given its memory back since.
+    available = memory.available if seen.available is None else seen.available
+    if available >= memory.total * HELD_SHARE:
+        return judged([], f"{gib(available)} of {gib(memory.total)} available")
     if seen.ranks_alive is None:
-        return unknown(f"{gib(memory.available)} available, and it is not known whether a rank is alive")
+        return unknown(f"{gib(available)} available, and it is not known whether a rank is alive")
     if seen.ranks_alive:
-        return judged([], f"{gib(memory.available)} available while a rank runs")
-    return judged([memory_not_back(seen.node, memory)], "")
+        return judged([], f"{gib(available)} available while a rank runs")
+    return judged([memory_not_back(seen.node, memory, available)], "")
 
 
 def check_page_cache(seen: Seen) -> Outcome:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from sparkd.core.hardware import GidFact, HardwareFacts
 from sparkd.core.model import Finding, NetworkFacts
+from sparkd.core.reach import PeerPort
 
 Verdict = Literal["pass", "fail", "unknown", "not-applicable"]
 
@@ -17,7 +18,9 @@ class Seen:
     """The facts of one node. Without `network` or `ranks_alive` what depends on them is unknown, not fine.
 
     `ranks_alive`: whether a rank of any epoch is alive on the node. `gids_before` are the GIDs of the last start, if
-    there was one. `adopt`: the operator's own network configuration is what sparkd goes by.
+    there was one. `adopt`: the operator's own network configuration is what sparkd goes by. `available`: KiB of memory,
+    where that was seen later than `hardware`. `reach`: the port of each peer. `hcas`: the RDMA devices of the plan.
+    `pci_before`: the functions at the last start, as in Attempt.pci.
     """
 
     node: str
@@ -26,6 +29,10 @@ class Seen:
     ranks_alive: bool | None = None
     gids_before: tuple[GidFact, ...] | None = None
     adopt: bool = False
+    available: int | None = None
+    reach: tuple[PeerPort, ...] | None = None
+    hcas: tuple[str, ...] = ()
+    pci_before: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sparkd.core.checks.outcome import Outcome, Seen, judged, no_spark, unknown
+from sparkd.core.checks.outcome import Outcome, Seen, judged, no_spark, not_applicable, unknown
 from sparkd.core.hardware import PciFunction
 from sparkd.core.model import Finding
 
@@ -49,6 +49,22 @@ def pcie_narrow(node: str, function: PciFunction) -> Finding:
     )
 
 
+def mark(function: PciFunction) -> str:
+    """Link and firmware in one text, to be compared later: e.g. "32 GT/s x4, firmware 28.45.4028"."""
+    speed = "?" if function.speed is None else f"{function.speed:g}"
+    return f"{speed} GT/s x{function.width or '?'}, firmware {function.firmware or '?'}"
+
+
+def changed(node: str, id_: str, function: PciFunction, before: str, now: str) -> Finding:
+    what = "link" if id_ == "pcie-changed" else "firmware"
+    mend = (
+        "take the power off for a minute while the ring is down; measure the rails before the next start"
+        if id_ == "pcie-changed"
+        else "restart the ring when it may be: what was measured and started was another firmware"
+    )
+    return Finding(id_, node, "warn", name(function), f"{now} now", f"the {what} at the start: {before}", mend)
+
+
 def name(function: PciFunction) -> str:
     device = function.netdev or function.hca
     return f"{device} ({function.address})" if device else function.address
@@ -75,6 +91,49 @@ def _which(functions: Sequence[PciFunction], idle: Sequence[PciFunction]) -> str
     told = [f"{', '.join(absent)} not on the bus"] if absent else []
     told += [f"{function.address} without its driver mlx5_core" for function in idle]
     return f": {'; '.join(told)}" if told else ""
+
+
+def pcie_fatal(node: str, function: PciFunction) -> Finding:
+    return Finding(
+        "pcie-fatal",
+        node,
+        "refuse",
+        name(function),
+        f"{function.fatal} fatal PCIe errors since the boot",
+        "none: after one of them the device cannot be trusted until its host has rebooted",
+        "reboot the node (journalctl -k | grep -i aer tells the errors); if they come back, take the power off for a "
+        "minute, then have the machine looked at",
+    )
+
+
+def check_fatal(seen: Seen) -> Outcome:
+    pci = seen.hardware.pci
+    if pci is None:
+        return unknown(seen.hardware.why("pci"))
+    counted = [function for function in pci.functions if function.fatal is not None]
+    if not counted:
+        return not_applicable("no ConnectX-7 function whose errors the kernel counts")
+    return judged([pcie_fatal(seen.node, f) for f in counted if f.fatal], f"no fatal error on {len(counted)} functions")
+
+
+def check_changed(seen: Seen) -> Outcome:
+    """Link and firmware of each function against those with which the rank was started. One that is gone is an
+    incident (sparkd.core.guard); what does not tell now is no change."""
+    pci = seen.hardware.pci
+    if pci is None:
+        return unknown(seen.hardware.why("pci"))
+    if not seen.pci_before or not seen.ranks_alive:
+        return not_applicable("no rank runs that was started with ConnectX-7 functions")
+    findings = []
+    for function in pci.functions:
+        before, now = seen.pci_before.get(function.address, ""), mark(function)
+        pairs = zip(("pcie-changed", "firmware-changed"), before.split(", "), now.split(", "), strict=False)
+        findings += [
+            changed(seen.node, id_, function, old, new)
+            for id_, old, new in pairs
+            if old != new and "?" not in old and "?" not in new
+        ]
+    return judged(findings, f"{len(pci.functions)} functions as at the start")
 
 
 def check_speed(seen: Seen) -> Outcome:
