@@ -29,8 +29,9 @@ def down(ring: Ring) -> Ring:
 
 def test_firewall_blocks_is_refused_with_both_nodes_and_over_when_the_firewall_is(down: Ring) -> None:
     """Field report firewall-blocks."""
-    down.lab.exec("spark2", "systemctl", "restart", "sparkd")  # or the ports would be tried only after a minute
     down.lab.firewall("spark2", on=True)
+    # With another port, or the one that has been reached already would be tried again only after a minute.
+    down.lab.exec("spark2", "systemctl", "restart", "sparkd")
     for node in ("spark1", "spark3"):
         down.until(node, lambda seen: _blocked(seen) == {"spark1", "spark3"}, 25)
     found = [finding for finding in down.refusal("spark3") if finding["id"] == "firewall-blocks"]
@@ -67,9 +68,8 @@ def test_second_supervisor_that_has_just_come_refuses_and_one_that_has_just_left
         assert (found["id"], found["node"], found["subject"]) == ("second-supervisor", node, "port 8888")
         assert "listens on 127.0.0.1:8888" in found["observed"]
     finally:
-        other.kill()
-        other.communicate()
         down.lab.exec(node, "pkill", "-f", "create_server..'127.0.0.1', 8888", check=False)
+        other.communicate()
     down.start()
 
 
