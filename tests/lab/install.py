@@ -43,13 +43,13 @@ def check(deb: Path | None) -> Path:
     return chosen
 
 
-def cluster_toml(engine: str, nodes: Sequence[str] = NODES) -> str:
+def cluster_toml(engine: str, nodes: Sequence[str] = NODES, fabric: str = FABRIC) -> str:
     """The description `sparkctl cluster create` is given."""
     text = f'[cluster]\nname = "lab"\nbase_range = "10.77.0.0/21"\nmanagement_interface = "{MANAGEMENT_DEVICE}"\n'
     for rank, node in enumerate(nodes):
         text += f'\n[[cluster.node]]\nname = "{node}"\nrank = {rank}\naddress = "{address(node)}"\n'
     # Tests take the power from the same hosts again and again.
-    return text + FABRIC + f'\n[engine]\nname = "{engine}"\n\n[recovery]\nhard_reset_hours = 0\n'
+    return text + fabric + f'\n[engine]\nname = "{engine}"\n\n[recovery]\nhard_reset_hours = 0\n'
 
 
 def everywhere(lab: Lab, package: Path, engine: str, say: Callable[[str], None]) -> None:

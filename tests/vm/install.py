@@ -20,6 +20,14 @@ CLUSTER = "/root/cluster"
 INSTALL_SECONDS = 600.0
 ACTIVE_SECONDS = 600.0
 HEARD_SECONDS = 300.0
+FABRIC = """
+[fabric]
+measure_seconds = 1
+# An emulated processor carries a tenth of a Gb/s by RDMA, and what the others leave it.
+rail_min_gbps = 0.001
+rail_min_tcp_gbps = 0.001
+node_slow_ratio = 0
+"""
 PEERS = """
 [peers]
 tick_seconds = 10
@@ -37,7 +45,7 @@ def everywhere(fleet: Fleet, package: Path, say: Callable[[str], None]) -> None:
     fleet.each(lambda node: _install(fleet, node, package.name, data))
     say("making a cluster of them")
     first = fleet.nodes[0]
-    fleet.put(first, "/root/cluster.toml", (cluster_toml("probe", fleet.nodes) + PEERS).encode())
+    fleet.put(first, "/root/cluster.toml", (cluster_toml("probe", fleet.nodes, FABRIC) + PEERS).encode())
     fleet.exec(first, "sparkctl", "cluster", "create", "/root/cluster.toml", "--out", CLUSTER)
     packed = fleet.exec(first, "sh", "-c", f"tar -C {CLUSTER} -c . | base64").stdout
     for node in fleet.nodes[1:]:

@@ -50,6 +50,15 @@ def test_a_ready_ring_has_its_addresses_and_its_gids(fleet: Fleet, ring: RingOn,
         assert {given.get("NCCL_IB_GID_INDEX")} == (common if len(common) == 1 else {None}), indices
 
 
+def test_every_rail_is_measured_by_rdma_before_a_start(ring: RingOn) -> None:
+    measured = started(ring)["rails"]
+    ends = {frozenset((rail[end]["node"], rail[end]["device"]) for end in "ab") for rail in measured}
+    assert len(measured) == 6 and len(ends) == 6
+    for rail in measured:
+        assert (rail["method"], rail["mtu_passed"]) == ("rdma", True), rail
+        assert rail["gbps"] > 0, rail
+
+
 def test_the_doctor_finds_every_gid(ring: RingOn) -> None:
     started(ring)
     for node in NODES:
