@@ -41,8 +41,6 @@ def test_a_report_with_another_nodes_certificate_is_refused(certificates: Certif
                     await asyncio.to_thread(third.exchange, replace(THEIRS, node="spark1"))
                 second = client(certificates, "spark2", port)
                 assert (await asyncio.to_thread(second.exchange, THEIRS)).node == "spark1"
-                heard = next(view.report for view in machine.peers.views() if view.name == "spark2")
-                assert heard is not None and heard.instance == "new"
                 third.close()
                 second.close()
 
