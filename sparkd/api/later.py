@@ -10,9 +10,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class Later:
-    """FastAPI and what it brings take half of a daemon's start and a quarter of its memory, and a ring needs neither:
-    only operators do. `make` imports and builds it, on a thread of its own, since that takes a third of a second. What
-    it raises is raised to the caller, and the next one tries again.
+    """FastAPI and what it brings are a large part of a daemon's start and memory, and a ring needs neither: only
+    operators do. `make` imports and builds it, on a thread of its own, so that the loop goes on meanwhile. What it
+    raises is raised to the caller, and the next one tries again.
     """
 
     def __init__(self, make: Callable[[], ASGIApp]) -> None:

@@ -167,8 +167,8 @@ class NetlinkLinks:
         return RouteFact(address, names.get(index, ""), source=source)
 
     def _seen(self, kind: int, request: Any, read: Callable[[Any], F]) -> list[F]:
-        """What each message says, without its device. Decoding costs twenty times what asking does, and hardly any
-        message differs from that of the last time: each is read once for as long as the kernel repeats it."""
+        """What each message says, without its device. Decoding costs far more than asking, and hardly any message
+        differs from that of the last time: each is read once for as long as the kernel repeats it."""
         before, now = self._read.get(kind, {}), {}
         found = []
         for data in self._asked(kind, request):

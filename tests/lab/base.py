@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.lab.shell import LabError, environment, locked, run, tail
@@ -188,6 +188,34 @@ def _prune(cache: Path) -> None:
             archive.unlink()
 
 
+def mmdebstrap(
+    scratch: Path,
+    target: Path,
+    suite: str,
+    lines: Sequence[str],
+    packages: Sequence[str],
+    hooks: Sequence[str] = (),
+    *,
+    step: str,
+) -> None:
+    """Make a root file system, as a directory or an archive by the name of `target`. Raises LabError naming `step`.
+
+    In a PID and mount namespace of its own: killed, it takes the whole tree of apt and dpkg with it, together with what
+    mmdebstrap had mounted.
+    """
+    command = [
+        "setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
+        "mmdebstrap", *OPTIONS, *proxy_options(), f"--include={','.join(packages)}",
+        *(f"--customize-hook={hook}" for hook in hooks), suite, str(target), "-",
+    ]  # fmt: skip
+    done = subprocess.run(
+        command, check=False, input="\n".join(lines) + "\n", text=True, errors="replace", capture_output=True,
+        env={**environment(), "TMPDIR": str(scratch)},
+    )  # fmt: skip
+    if done.returncode != 0:
+        raise LabError(f"{step}: mmdebstrap: exit {done.returncode}: {tail(done.stderr)}")
+
+
 def _bootstrap(suite: str, lines: list[str], archive: Path) -> None:
     scratch = archive.with_name(UNFINISHED[0])
     shutil.rmtree(scratch, ignore_errors=True)
@@ -195,19 +223,7 @@ def _bootstrap(suite: str, lines: list[str], archive: Path) -> None:
     (scratch / "init").write_text(INIT)
     partial = scratch / archive.name
     hooks = (*HOOKS, f'install -m 755 "{scratch}/init" "$1{INIT_PATH}"')
-    # In a PID and mount namespace of its own, a killed lab takes the whole tree of apt and dpkg with it,
-    # together with what mmdebstrap had mounted.
-    command = [
-        "setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
-        "mmdebstrap", *OPTIONS, *proxy_options(), f"--include={','.join(PACKAGES)}",
-        *(f"--customize-hook={hook}" for hook in hooks), suite, str(partial), "-",
-    ]  # fmt: skip
-    done = subprocess.run(
-        command, check=False, input="\n".join(lines) + "\n", text=True, errors="replace", capture_output=True,
-        env={**environment(), "TMPDIR": str(scratch)},
-    )  # fmt: skip
-    if done.returncode != 0:
-        raise LabError(f"lab: base: mmdebstrap: exit {done.returncode}: {tail(done.stderr)}")
+    mmdebstrap(scratch, partial, suite, lines, PACKAGES, hooks, step="lab: base")
     partial.replace(archive)
     shutil.rmtree(scratch)
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import signal
 from collections.abc import Generator, Iterator
 from types import FrameType
-from typing import Any
 
 import pytest
 
 from tests.lab.control import Lab
-from tests.lab.install import REPOSITORY
+from tests.lab.journals import keep_journals
 from tests.lab.layout import places
+from tests.lab.ring import Ring
 from tests.lab.shell import locked
-
-LOGS = REPOSITORY / "build/lab-logs"
 
 
 @pytest.fixture(scope="session")
@@ -86,17 +83,21 @@ def _mended(request: pytest.FixtureRequest) -> Iterator[None]:
         made.mend()
 
 
+@pytest.fixture
+def ring(lab: Lab) -> Ring:
+    return Ring(lab)
+
+
+@pytest.fixture
+def down(ring: Ring) -> Ring:
+    """A ring that is down and could start."""
+    ring.rest()
+    ring.settled()
+    return ring
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep the hosts' journals of a test that failed, as they were at that moment."""
-    report = yield
-    funcargs: dict[str, Any] = getattr(item, "funcargs", {})
-    if report.failed and call.when != "teardown":
-        for made in funcargs.values():
-            if isinstance(made, Lab):
-                where = LOGS / re.sub(r"[^\w.-]+", "_", item.name)
-                made.dump_logs(where)
-                report.sections.append(("lab", f"journals of the nodes: {where.relative_to(REPOSITORY)}"))
-    return report
+    return keep_journals((yield), item, call, Lab, "lab")

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.lab.control import Lab
 from tests.lab.layout import NODES, OUTSIDE
 from tests.lab.ring import Ring
 
 pytestmark = pytest.mark.lab
-
-
-@pytest.fixture
-def ring(lab: Lab) -> Ring:
-    return Ring(lab)
 
 
 def _bearer(token: str) -> tuple[str, str]:

@@ -24,19 +24,6 @@ TICK = 5.0
 """Seconds between two full looks of a daemon."""
 
 
-@pytest.fixture
-def ring(lab: Lab) -> Ring:
-    return Ring(lab)
-
-
-@pytest.fixture
-def down(ring: Ring) -> Ring:
-    """A ring that is down and could start."""
-    ring.rest()
-    ring.settled()
-    return ring
-
-
 def _applied(ring: Ring, node: str) -> str:
     """What sparkd sets on a node, as the kernel tells it."""
     script = """

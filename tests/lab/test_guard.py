@@ -7,24 +7,10 @@ import time
 
 import pytest
 
-from tests.lab.control import Lab
 from tests.lab.layout import FABRIC_DEVICES
 from tests.lab.ring import Ring, sentence
 
 pytestmark = pytest.mark.lab
-
-
-@pytest.fixture
-def ring(lab: Lab) -> Ring:
-    return Ring(lab)
-
-
-@pytest.fixture
-def down(ring: Ring) -> Ring:
-    """A ring that is down and could start."""
-    ring.rest()
-    ring.settled()
-    return ring
 
 
 def test_firewall_blocks_is_refused_with_both_nodes_and_over_when_the_firewall_is(down: Ring) -> None:

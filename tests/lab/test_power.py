@@ -7,18 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.lab.control import Lab
 from tests.lab.layout import NODES
 from tests.lab.ring import Ring
 
 pytestmark = pytest.mark.lab
 
 DROP_IN = "/etc/sparkd/sparkd.toml.d/reset.toml"
-
-
-@pytest.fixture
-def ring(lab: Lab) -> Ring:
-    return Ring(lab)
 
 
 @pytest.mark.parametrize("order", [("spark3", "spark1", "spark2"), ("spark2", "spark3", "spark1")], ids="-".join)

@@ -9,16 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.lab.control import Lab
 from tests.lab.layout import NODES
 from tests.lab.ring import Ring
 
 pytestmark = pytest.mark.lab
-
-
-@pytest.fixture
-def ring(lab: Lab) -> Ring:
-    return Ring(lab)
 
 
 ENDS = ("Deactivated successfully", "Failed with result")

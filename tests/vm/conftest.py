@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 from collections.abc import Generator, Iterator
 from types import FrameType
-from typing import Any
 
 import pytest
 
-from tests.lab.install import REPOSITORY
+from tests.lab.journals import keep_journals
 from tests.lab.ring import RingOn
 from tests.lab.shell import locked
 from tests.vm.bringup import REQUEST_SECONDS
 from tests.vm.control import Fleet
 from tests.vm.layout import places
 from tests.vm.rdma import Rdma
-
-LOGS = REPOSITORY / "build/vm-logs"
 
 
 @pytest.fixture(scope="session")
@@ -73,13 +69,4 @@ def _mended(request: pytest.FixtureRequest) -> Iterator[None]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Keep the guests' journals of a test that failed, as they were at that moment."""
-    report = yield
-    funcargs: dict[str, Any] = getattr(item, "funcargs", {})
-    if report.failed and call.when != "teardown":
-        for made in funcargs.values():
-            if isinstance(made, Fleet):
-                where = LOGS / re.sub(r"[^\w.-]+", "_", item.name)
-                made.dump_logs(where)
-                report.sections.append(("fleet", f"journals of the nodes: {where.relative_to(REPOSITORY)}"))
-    return report
+    return keep_journals((yield), item, call, Fleet, "vm")

@@ -8,13 +8,12 @@ import lzma
 import os
 import platform
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.lab.base import MASKED, OPTIONS, codename, proxy_options, sources
+from tests.lab.base import MASKED, OPTIONS, codename, mmdebstrap, sources
 from tests.lab.base import PACKAGES as DAEMON_PACKAGES
-from tests.lab.shell import LabError, environment, locked, run, tail
+from tests.lab.shell import LabError, environment, locked, run
 from tests.vm import files
 
 PACKAGES: tuple[str, ...] = (
@@ -118,7 +117,7 @@ def _kernel_package() -> str:
 def _build(scratch: Path, suite: str, lines: list[str], kernel: str) -> None:
     root, made = scratch / "root", scratch / "made"
     made.mkdir()
-    _bootstrap(scratch, root, suite, lines)
+    mmdebstrap(scratch, root, suite, lines, PACKAGES, step="fleet: image")
     unpacked = {name: _unpacked(scratch, name) for name in (kernel, "busybox-static")}
     version = kernel.removeprefix("linux-image-")
     modules = root / "usr/lib/modules" / version
@@ -147,20 +146,6 @@ def _build(scratch: Path, suite: str, lines: list[str], kernel: str) -> None:
     _initrd(scratch, made / "initrd", modules, unpacked["busybox-static"])
     disk = ["-q", "-d", str(root), "-L", "root", "-O", "^has_journal", str(made / "root.ext4"), f"{DISK_MIB}M"]
     run(["mkfs.ext4", *disk], step="make the disk", timeout=300)
-
-
-def _bootstrap(scratch: Path, root: Path, suite: str, lines: list[str]) -> None:
-    # In a PID and mount namespace of its own, a killed fleet takes the whole tree of apt and dpkg with it.
-    command = [
-        "setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
-        "mmdebstrap", *OPTIONS, *proxy_options(), f"--include={','.join(PACKAGES)}", suite, str(root), "-",
-    ]  # fmt: skip
-    done = subprocess.run(
-        command, check=False, input="\n".join(lines) + "\n", text=True, errors="replace", capture_output=True,
-        env={**environment(), "TMPDIR": str(scratch)},
-    )  # fmt: skip
-    if done.returncode != 0:
-        raise LabError(f"fleet: image: mmdebstrap: exit {done.returncode}: {tail(done.stderr)}")
 
 
 def _unpacked(scratch: Path, package: str) -> Path:
