@@ -95,6 +95,13 @@ def test_a_rail_that_only_its_far_end_lacks_is_measured_by_both() -> None:
     # Right after its own unit has ended, the news of the far end may be on its way.
     waiting = with_peer(measured("spark1", rails=RailFacts(rail_facts("spark1"), tries=1, rested=0.25)), lacking)
     assert (actions(waiting), decide(waiting).after) == ([], 1.75)
+    assert gates.waits(waiting) == ("1 of 6 rails are to be measured, first enp1s0f0np0 of spark1 to spark2",)
+
+
+def test_a_unit_that_has_left_nothing_points_to_its_journal() -> None:
+    s = measured("spark1", rails=RailFacts(without("spark1", "enp1s0f0np0"), tries=1, rested=0.25))
+    (wait,) = gates.waits(s)
+    assert wait == "spark1: the rails could not be measured: journalctl -u 'sparkd-measure@*' says why; again in 2 s"
 
 
 @pytest.mark.parametrize("node", NODES)
