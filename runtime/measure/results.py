@@ -65,7 +65,7 @@ class Results:
             if document["version"] != VERSION:
                 return {}
             return {str(rail["device"]): dict(rail) for rail in document["rails"] if rail["boot_id"] == self._boot_id}
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return {}
 
 

@@ -49,6 +49,7 @@ class CountedProtocol(H11Protocol):
 
     admission: Admission | None = None
     caller = ""
+    hurry: asyncio.TimerHandle | None = None
     app: Any
 
     def connection_made(self, transport: Any) -> None:
@@ -59,6 +60,8 @@ class CountedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self.hurry is not None:
+            self.hurry.cancel()  # it would keep what is gone in memory
         if self.admission is not None:
             self.admission.left(self.caller)
             self.admission = None
@@ -125,7 +128,7 @@ class Admission:
             self.left(caller)  # it was over before it could be counted
             return
         protocol.admission, protocol.caller = self, caller
-        loop.call_later(FIRST_REQUEST_SECONDS, self._hurry, transport, protocol)
+        protocol.hurry = loop.call_later(FIRST_REQUEST_SECONDS, self._hurry, transport, protocol)
 
     def _protocol(self) -> CountedProtocol:
         return CountedProtocol(config=self._server.config, server_state=self._server.server_state, **self._more)

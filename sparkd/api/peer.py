@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sparkd import wire
 from sparkd.api.admission import NAMES
-from sparkd.api.answer import json
+from sparkd.api.answer import EPOCHS, json
 from sparkd.api.problems import on_http, on_refusal, problem
 from sparkd.core.intent import Request as Change
 from sparkd.core.model import Report
@@ -65,7 +65,7 @@ def peer_app(loop: Loop) -> ASGIApp:
 
     async def incident(request: Request) -> Response:
         epoch = request.query_params.get("epoch", "")
-        if not (epoch.isascii() and epoch.isdecimal() and len(epoch) < 16):
+        if not (epoch.isascii() and epoch.isdecimal() and len(epoch) < len(str(EPOCHS))):
             return problem("bad-request", f"query.epoch: {epoch!r} is no epoch")
         return json(await loop.own_incident(int(epoch)))
 

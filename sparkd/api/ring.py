@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from starlette.responses import JSONResponse, Response
 
 from sparkd import wire
-from sparkd.api.answer import json
+from sparkd.api.answer import EPOCHS, json
 from sparkd.api.problems import MEDIA_TYPE, documented
 from sparkd.core.intent import Request as Change
 from sparkd.reconcile.loop import Forwarded, Loop, Refusal
@@ -86,7 +86,7 @@ def router(loop: Loop) -> APIRouter:
         return json(await loop.incidents())
 
     @api.get("/incidents/{epoch}", response_model=wire.IncidentDetails, responses=documented(404, 422))
-    async def incident(epoch: int) -> Response:
+    async def incident(epoch: int = Path(ge=0, lt=EPOCHS)) -> Response:
         """The evidence of one failure, by the epoch that it ended, from every node."""
         return json(await loop.incident(epoch))
 

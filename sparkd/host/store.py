@@ -89,7 +89,7 @@ class FileStore:
             raise DoorError(f"{path} cannot be read: {describe(OSError(error.errno, error.strerror))}") from error
         try:
             return wire.decode(kind, _payload(path, name, json.loads(content)))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # the latter for JSON that is nested too deeply
             self._set_aside(path, str(error))
             return None
 

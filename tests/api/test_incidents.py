@@ -33,7 +33,8 @@ async def test_any_node_lists_and_shows_the_incidents_of_all(tmp_path: Path) -> 
         assert [node["incident"]["root"] for node in shown["nodes"]] == ["spark2"] * 3
         assert shown["nodes"][1]["files"]["journal.txt"].startswith("since ")
         assert (await served.get("/v1/incidents/9")).problem["code"] == "no-such-incident"
-        assert (await served.get("/v1/incidents/nine")).problem["status"] == 422
+        for wrong in ("nine", "-1", "9" * 20):
+            assert (await served.get(f"/v1/incidents/{wrong}")).problem["status"] == 422, "and no peer is blamed for it"
 
 
 @in_loop

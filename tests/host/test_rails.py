@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -120,6 +121,7 @@ async def test_what_is_forgotten_counts_no_more_and_what_follows_does(bench: Ben
         "",
         "[]",
         "{",
+        "[" * 60000,
         '{"version": 2, "rails": []}',
         '{"version": 1, "rails": {}}',
         '{"version": 1, "rails": [{"device": "enp1s0f0np0"}]}',
@@ -133,6 +135,20 @@ async def test_results_that_are_damaged_are_measured_anew(bench: Bench, text: st
     assert (await bench.facts()).measured == ()
     await bench.leave(GOOD)
     assert len((await bench.facts()).measured) == 1
+
+
+@in_loop
+async def test_a_pipe_in_place_of_the_results_is_said_and_blocks_nobody(bench: Bench) -> None:
+    """The directory belongs to the unit's user."""
+    await bench.leave(GOOD)
+    (bench.results / "rails.json").unlink()
+    os.mkfifo(bench.results / "rails.json")
+    door = bench.door()
+    with pytest.raises(DoorError, match=r"rails\.json: not a regular file"):
+        await door.observe()
+    (bench.results / "rails.json").unlink()
+    assert (await door.observe()).measured == ()
+    door.close()
 
 
 @in_loop

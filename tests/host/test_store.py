@@ -51,6 +51,7 @@ def test_the_file_is_readable_json_with_a_version(tmp_path: Path) -> None:
         b'{"version": 1, "intent": {"epoch": "7"}}',
         b'{"version": 1, "intent": null}',
         b"\0" * 4096,
+        b"[" * 60000,
     ],
 )
 def test_a_damaged_file_is_put_aside_and_counts_as_lost(tmp_path: Path, content: bytes) -> None:
