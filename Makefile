@@ -43,7 +43,7 @@ soak: deb ## Random faults on a lab of its own for MINUTES (30), and whether wha
 
 vm-test: deb ## Real RDMA without hardware: three virtual machines with Soft-RoCE (root, QEMU). ARGS="-k pingpong"
 	@tests/vm/deps
-	@$(BIN)/python -m pytest --vm -m vm tests/vm $(ARGS)
+	@$(BIN)/python -m pytest --vm -m vm -o faulthandler_timeout=1800 tests/vm $(ARGS)
 
 bench: deb ## What planner and daemon cost, against the floor of the same run (root); ARGS="--rounds 5 --quick" for less
 	@$(BIN)/python -m ring_mesh bench

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 import pydbus
-from gi.repository import Gio, GLib
+from gi.repository import Gio, GLib, GObject
 
 from sparkd.core.model import RankUnit
 from sparkd.host.worker import Worker
@@ -88,7 +88,7 @@ class SystemdUnits:
     def subscribe(self, wake: Wake) -> None:
         """`wake("units")` for each news of a rank unit, `wake("rails")` of one that measures, both when systemd itself
         comes or goes, and when the bus does."""
-        self._watch = _Watch(wake, partial(_connect, self._address))
+        self._watch = _Watch(wake, partial(connect, self._address))
 
     def close(self) -> None:
         if self._watch is not None:
@@ -155,7 +155,7 @@ class SystemdUnits:
         milliseconds = max(1, int(time_left * 1000))
         try:
             if self._connection is None or self._connection.is_closed():
-                self._connection = _connect(self._address)
+                self._connection = connect(self._address)
             return self._connection.call_sync(
                 _SYSTEMD, path, interface, method, arguments, None, Gio.DBusCallFlags.NONE, milliseconds, None
             )
@@ -163,12 +163,28 @@ class SystemdUnits:
             raise _failure(error) from error
 
 
-def _connect(address: str | None) -> Any:
+def _forever() -> Any:
+    """A list of GLib's that holds itself, so nothing in it is ever disposed of, not even as the interpreter ends."""
+    kept = Gio.ListStore.new(GObject.Object)
+    kept.append(kept)
+    return kept
+
+
+# GDBus takes one lock of the process both to dispose of a connection and to receive a message. Python holds its own
+# lock when it lets a connection go, and GDBus's thread waits for that one when it refers to a connection that only
+# Python holds: the two then wait for each other without end. GLib's reference here spares both. It costs some
+# kilobytes for each time that the bus is lost.
+_CONNECTIONS = _forever()
+
+
+def connect(address: str | None) -> Any:
     """A connection of our own. The one that a process shares would end the process when the bus goes away."""
     try:
-        return pydbus.connect(address or Gio.dbus_address_get_for_bus_sync(Gio.BusType.SYSTEM, None)).con
+        connection = pydbus.connect(address or Gio.dbus_address_get_for_bus_sync(Gio.BusType.SYSTEM, None)).con
     except GLib.Error as error:
         raise _failure(error) from error
+    _CONNECTIONS.append(connection)
+    return connection
 
 
 def _failure(error: Any) -> _Failure:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ import pytest
 from gi.repository import Gio, GLib
 
 from sparkd.core.model import RankUnit
-from sparkd.host.systemd import SystemdUnits
+from sparkd.host.systemd import SystemdUnits, connect
 from sparkd.ports import DoorError
 from tests.contract.manager import Manager, bus_alone, running
 from tests.contract.waiting import Bell, until
@@ -103,8 +105,7 @@ def test_a_systemd_that_comes_to_the_bus_late_is_asked_for_its_signals(tmp_path:
         await bell.rings()
         with pytest.raises(DoorError, match=r"^cannot list the rank units: "):
             await units.observe()
-        flags = Gio.DBusConnectionFlags.AUTHENTICATION_CLIENT | Gio.DBusConnectionFlags.MESSAGE_BUS_CONNECTION
-        late = Gio.DBusConnection.new_for_address_sync(address, flags, None, None)
+        late = connect(address)
         interface = Gio.DBusNodeInfo.new_for_xml(description).interfaces[0]
         late.register_object("/org/freedesktop/systemd1", interface, answer, None, None)
         name = GLib.Variant("(su)", ("org.freedesktop.systemd1", 0))
@@ -170,6 +171,41 @@ def test_a_systemd_that_does_not_answer(manager: Manager) -> None:
         units.close()
 
     asyncio.run(body())
+
+
+# Python keeps its lock for as long as it likes, and others come to the bus and go all the while, which `hears` is told.
+LETS_CONNECTIONS_GO = """
+import faulthandler, sys, time
+from gi.repository import Gio, GLib
+from sparkd.host.systemd import connect
+faulthandler.dump_traceback_later(20, exit=True)
+sys.setswitchinterval(1)
+bus = "org.freedesktop.DBus"
+hears = connect(sys.argv[1])
+hears.signal_subscribe(bus, bus, "NameOwnerChanged", None, None, Gio.DBusSignalFlags.NONE, lambda *_: None)
+for _ in range(50):
+    lost = connect(sys.argv[1])
+    lost.close_sync(None)
+    end = time.monotonic() + 0.05
+    while time.monotonic() < end:
+        pass
+    del lost
+    # What is told and not yet handed on refers to the connection as well.
+    while GLib.MainContext.default().iteration(False):
+        pass
+print("done")
+"""
+
+
+def test_connections_that_go_do_not_wait_for_those_that_stay(tmp_path: Path) -> None:
+    with bus_alone(tmp_path) as address:
+        to = "org.freedesktop.DBus /org/freedesktop/DBus org.freedesktop.DBus"
+        others = f"while busctl --address={address} call {to} GetId; do :; done"
+        with subprocess.Popen(["sh", "-c", others], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as coming:
+            command = [sys.executable, "-c", LETS_CONNECTIONS_GO, address]
+            ended = subprocess.run(command, check=False, capture_output=True, text=True)
+            coming.kill()
+        assert (ended.returncode, ended.stdout) == (0, "done\n"), ended.stderr
 
 
 def test_no_bus_at_all(tmp_path: Path) -> None:
