@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from sparkd.core.hardware import HardwareFacts
@@ -21,9 +22,19 @@ from sparkd.ports import DoorError
 
 
 class Hardware:
-    """`ports` are the ring's own TCP ports; `root` stands for / in tests; `deadline` is in seconds, for each door."""
+    """`ports` are the ring's own TCP ports; `root` stands for / in tests; `deadline` is in seconds, for each door.
 
-    def __init__(self, ports: Sequence[int], root: Path = Path("/"), deadline: float = 2.0) -> None:
+    `broken`: what the kernel's log has said so far, as in HardwareFacts; it may grow.
+    """
+
+    def __init__(
+        self,
+        ports: Sequence[int],
+        root: Path = Path("/"),
+        deadline: float = 2.0,
+        broken: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._broken = broken
         self._kernel = KernelFiles(root, deadline)
         self._pci = PciBus(root, deadline)
         self._memory = MemoryFiles(root, deadline)
@@ -52,7 +63,7 @@ class Hardware:
             "supervisors": self._supervisors.observe(),
             "rails": self._rails.observe(serving),
         }
-        return await _asked(HardwareFacts(), sources)
+        return await _asked(HardwareFacts(broken=dict(self._broken)), sources)
 
     async def supervisors(self, known: HardwareFacts) -> HardwareFacts:
         """`known`, with a fresh look at who holds the ring's ports. Never raises DoorError."""
