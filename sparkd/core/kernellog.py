@@ -15,8 +15,8 @@ from sparkd.core.checks.memory import gib
 NEAR = 3  # times the memory floor, within which a line about memory counts
 _MEMORY = re.compile(r"NVRM: .*\bNV_ERR_NO_MEMORY\b")
 _MLX5 = re.compile(r"mlx5_core (?P<address>[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]):? (?P<text>.*)")
-# Firmware that has stopped, in the driver's words, and a link whose errors cannot be corrected, in the kernel's: all RDMA
-# connections of the function end with either.
+# Firmware that has stopped, in the driver's words, or a link whose errors cannot be corrected, in the kernel's: with
+# either all RDMA connections of the function end.
 _FATAL = re.compile(
     r"Fatal error \d+ detected|device's health compromised|health recovery failed|handling bad device"
     r"|severity=Uncorrect(?:ed|able) \(Fatal\)"
