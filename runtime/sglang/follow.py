@@ -18,6 +18,11 @@ READ_MAX = 1 << 20
 _ERROR = re.compile(
     r"^(?:\[[^\]]*\] )?(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b|\berror: |^Traceback \(|hit an exception"
 )
+# What the launcher's own questions leave in the log, every few seconds for as long as the engine is idle.
+_OWN = re.compile(
+    r'"(?:GET /metrics|GET /health_generate|POST /generate) HTTP/1\.1" 200'
+    r"|Prefill batch(?: \[\d+\])?, #new-seq: 1, .*#running-req: 0, #queue-req: 0"
+)
 _WARNING = re.compile(r"\bWarning: |\bWARN(?:ING)?\b", re.IGNORECASE)
 
 
@@ -29,7 +34,10 @@ def level(line: str) -> int:
 
 
 class Follower:
-    """Reads the engine's output. ``entered`` is told of every new step, ``now`` in seconds of a monotonic clock."""
+    """Reads the engine's output. ``entered`` is told of every new step, ``now`` in seconds of a monotonic clock.
+
+    Until ``quiet_until`` the records of a single small request are not passed on.
+    """
 
     def __init__(self, connections: Connections, deadlines: Deadlines, entered: Callable[[Step, float], None]) -> None:
         self.stages = Stages()
@@ -39,6 +47,7 @@ class Follower:
         self._entered = entered
         self._lines = Lines(is_bar)
         self._bar_at = -BAR_SECONDS
+        self.quiet_until = 0.0
 
     def read(self, output: int, now: float) -> bool:
         """Take what there is; False when nothing will come any more."""
@@ -73,6 +82,8 @@ class Follower:
                 self._entered(step, now)
 
     def _say(self, line: Line, now: float) -> None:
+        if now < self.quiet_until and _OWN.search(line.text):
+            return
         # A bar is drawn many times a second for somebody who watches a terminal.
         if line.bar:
             if now - self._bar_at < BAR_SECONDS:

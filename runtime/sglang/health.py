@@ -94,7 +94,7 @@ class Opening:
         self._asking = False
         if ask is Ask.HEALTH:
             self._answers = answer.status == 200
-            self._next = now if self._answers else now + STARTING_SECONDS
+            self._next = now if self._answers else now + min(STARTING_SECONDS, self._limits.canary_idle_seconds / 2)
             return
         self.done = gave_a_token(ask, answer)
         self._why = answer.describe()

@@ -26,6 +26,7 @@ LOOK_SECONDS = 1.0
 LOOK_SECONDS_READY = 5.0
 UNANSWERED_SECONDS = 45.0
 SMOKE_SECONDS = 60.0
+QUIET_SECONDS = 2.0
 
 
 class Watch:
@@ -158,7 +159,9 @@ class Watch:
             if (hung := self._vitals.hung(now)) is not None:
                 raise hung
             while (again := self._vitals.due(now)) is not None:
-                self._asking.ask(again, self._config.launch.canary_timeout_seconds, now)
+                seconds = self._config.launch.canary_timeout_seconds
+                self._asking.ask(again, seconds, now)
+                self._follower.quiet_until = now + min(seconds, QUIET_SECONDS)
             self._tell(now)
             return
         self._open(main, now)

@@ -62,7 +62,7 @@ class Scheduler:
         self.counted = 0
         self.running = 0
         self._numbers = itertools.count(1)
-        self._answers: dict[int, "queue.Queue[bool]"] = {}
+        self._answers: dict[int, queue.Queue[bool]] = {}
 
     def wait_until_ready(self) -> None:
         assert self.process.stdout is not None
@@ -115,7 +115,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         if self.path == "/health_generate":
             if not os.environ.get("FAKE_NEVER"):
                 before = self.engine.counted
@@ -141,7 +141,7 @@ class Handler(BaseHTTPRequestHandler):
             f'sglang:realtime_tokens_total{{{labels},mode="decode"}} {self.engine.counted}.0\n'
         )
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/v1/chat/completions":
             if os.environ.get("FAKE_NO_TEMPLATE"):
