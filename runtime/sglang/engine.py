@@ -15,7 +15,7 @@ from pathlib import Path
 
 from runtime.environment import RankEnvironment
 from runtime.exits import ExitCode, RankFailure
-from runtime.log import divert, log
+from runtime.log import PRIORITIES, divert, goes_to_journal, log
 from runtime.notify import Progress, Stage
 from runtime.sglang import stacks
 from runtime.sglang.child import Child, kill_all
@@ -84,6 +84,7 @@ class Rank:
         self._config = config
         self._environ = environ
         self._relay = relay
+        self._journal = goes_to_journal(environ)
         self._stop = False
         self._stop_seconds = stop_seconds
         self._ended = False
@@ -92,7 +93,7 @@ class Rank:
         self._poll = select.poll()
         connections = Connections(environment.rank, environment.world_size)
         self._deadlines = Deadlines(config.launch, now)
-        self._follower = Follower(connections, self._deadlines, self._entered)
+        self._follower = Follower(connections, self._deadlines, self._pass_on, self._entered)
         hcas = devices(wanted)
         proof = TransportProof(environment, config.launch.transport, hcas, connections, sysfs)
         self._watch = Watch(environment, config, wanted, progress, self._follower, self._deadlines, proof, self._poll)
@@ -159,6 +160,12 @@ class Rank:
         if child.output in ready and not self._follower.read(child.output, time.monotonic()):
             # Every writer is gone; the end of the main process is told by SIGCHLD.
             self._poll.unregister(child.output)
+
+    def _pass_on(self, level: int, line: str) -> None:
+        # As the engine wrote it: a traceback is known by how its lines begin.
+        priority = f"<{PRIORITIES[level]}>" if self._journal else ""
+        self._relay.write(f"{priority}{line}\n")
+        self._relay.flush()
 
     def _entered(self, step: Step, now: float) -> None:
         self._deadlines.entered(step.stage, now)

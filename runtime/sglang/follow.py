@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Callable
 
-from runtime.log import log
 from runtime.notify import Stage
 from runtime.sglang.deadlines import Deadlines
 from runtime.sglang.errors import FirstError
@@ -15,9 +14,7 @@ from runtime.sglang.transport import Connections
 
 BAR_SECONDS = 5.0
 READ_MAX = 1 << 20
-_ERROR = re.compile(
-    r"^(?:\[[^\]]*\] )?(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b|\berror: |^Traceback \(|hit an exception"
-)
+_ERROR = re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b|^[\w .-]+: error: |^Fatal Python error: ")
 # What the launcher's own questions leave in the log, every few seconds for as long as the engine is idle.
 _OWN = re.compile(
     r'"(?:GET /metrics|GET /health_generate|POST /generate) HTTP/1\.1" 200'
@@ -34,16 +31,24 @@ def level(line: str) -> int:
 
 
 class Follower:
-    """Reads the engine's output. ``entered`` is told of every new step, ``now`` in seconds of a monotonic clock.
+    """Reads the engine's output. ``now`` is seconds of a monotonic clock.
 
+    ``say`` is given each line as it is, with its level, and ``entered`` every new step.
     Until ``quiet_until`` the records of a single small request are not passed on.
     """
 
-    def __init__(self, connections: Connections, deadlines: Deadlines, entered: Callable[[Step, float], None]) -> None:
+    def __init__(
+        self,
+        connections: Connections,
+        deadlines: Deadlines,
+        say: Callable[[int, str], None],
+        entered: Callable[[Step, float], None],
+    ) -> None:
         self.stages = Stages()
         self.errors = FirstError()
         self.connections = connections
         self._deadlines = deadlines
+        self._pass_on = say
         self._entered = entered
         self._lines = Lines(is_bar)
         self._bar_at = -BAR_SECONDS
@@ -89,4 +94,4 @@ class Follower:
             if now - self._bar_at < BAR_SECONDS:
                 return
             self._bar_at = now
-        log.log(level(line.text), "| %s", line.text)
+        self._pass_on(level(line.text), line.text)

@@ -53,6 +53,12 @@ def descendants(root: int, proc: Path = PROC) -> list[Process]:
     return [everyone[pid] for pid in sorted(below - {root}) if pid in everyone]
 
 
+def again(processes: Iterable[Process], proc: Path = PROC) -> list[Process]:
+    """The same processes as they are now, without those that are gone."""
+    now = ((process, read_process(process.pid, proc)) for process in processes)
+    return [new for old, new in now if new is not None and new.started == old.started]
+
+
 def alive(processes: Iterable[Process]) -> list[Process]:
     """Those that have not ended; a zombie only waits for its parent."""
     return [process for process in processes if process.state not in ("Z", "X")]

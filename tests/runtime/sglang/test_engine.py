@@ -74,13 +74,13 @@ def test_a_killed_scheduler_ends_all_and_only_its_own_rank_is_the_cause(tmp_path
 
 
 def test_a_stopped_scheduler_is_found_by_its_own_launcher_first(tmp_path: Path) -> None:
-    with engines(tmp_path, 2, launch={"hung_seconds": 2}) as ranks:
+    with engines(tmp_path, 2, launch={"hung_seconds": 3}) as ranks:
         ranks.start()
         ranks.until_ready()
         os.kill(scheduler(ranks[1]), signal.SIGSTOP)
         code, said = ended(ranks[1])
         assert code == 73
-        assert "is stopped (by a signal such as SIGSTOP) for 2 s" in said
+        assert "is stopped (by a signal such as SIGSTOP) for 3 s" in said
         assert "stacks of sglang::schedul" in ranks[1].text()
         # Python's own word of where it was, once it goes on to its end.
         assert "Fatal Python error: Aborted" in ranks[1].text()
@@ -137,6 +137,20 @@ def test_the_first_error_ends_the_start_with_its_stage(
         assert said in rank.statuses()[-1]
 
 
+def test_the_journal_gets_the_engines_lines_as_they_are_each_with_a_priority(tmp_path: Path) -> None:
+    with engine(tmp_path, CRASH="load") as rank:
+        # As in a unit: standard error is the stream that the variable names.
+        rank.log.touch()
+        status = rank.log.stat()
+        rank.environ["JOURNAL_STREAM"] = f"{status.st_dev}:{status.st_ino}"
+        rank.start()
+        assert ended(rank)[0] == 1
+        lines = rank.text().splitlines()
+        assert [line for line in lines if not line.startswith(("<3>", "<4>", "<6>"))] == []
+        assert "<3>ValueError: weights do not fit: 64 heads over 3 ranks" in lines
+        assert any(line.startswith('<6>  File "') for line in lines)
+
+
 def test_a_taken_port_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
     import socket
 
@@ -146,7 +160,7 @@ def test_a_taken_port_is_told_before_anything_is_loaded(tmp_path: Path) -> None:
             rank.start()
             assert ended(rank)[0] == 64
         assert f"SPARKD_API: cannot listen on {host}:{port}: Address already in use; pid {os.getpid()}" in rank.said[-1]
-        assert "| " not in rank.text()
+        assert "server_args" not in rank.text()
 
 
 @pytest.mark.parametrize(
@@ -204,8 +218,8 @@ def test_on_roce_the_rank_is_not_ready_without_proof(tmp_path: Path, net: str, c
         assert "READY=1" not in rank.said
 
 
-def test_an_engine_that_does_not_end_is_ended(tmp_path: Path) -> None:
-    with engine(tmp_path, 1, STUBBORN="1") as rank:
+def test_a_worker_that_waits_in_vain_for_rank_0_to_end_it_is_ended(tmp_path: Path) -> None:
+    with engine(tmp_path, 1) as rank:
         rank.start("tests.runtime.sglang.impatient")
         until_ready(rank)
         rank.signal(signal.SIGTERM)

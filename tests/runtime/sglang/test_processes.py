@@ -26,6 +26,8 @@ def sleeper() -> Iterator["subprocess.Popen[str]"]:
     with subprocess.Popen([sys.executable, "-c", SLEEP], env=environ, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
+        while seen(process.pid).state != "S":
+            time.sleep(0.01)
         yield process
         process.kill()
 
