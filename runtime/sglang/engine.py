@@ -115,7 +115,7 @@ class Rank:
                 return self._live(child, wakeup)
             finally:
                 self._watch.close()
-                kill_all(child, lambda seconds: self._turn(child, wakeup, seconds), log.warning)
+                self._finish(child, wakeup)
                 child.close()
 
     def _live(self, child: Child, wakeup: int) -> ExitCode:
@@ -132,10 +132,7 @@ class Rank:
         self._ended = True
         if self._stop:
             return self._end(child, wakeup)
-        # The rest of the tree follows by itself or is killed; then everything that was said has been written.
-        kill_all(child, lambda seconds: self._turn(child, wakeup, seconds), log.warning)
-        self._follower.read(child.output, time.monotonic())
-        self._follower.finish(time.monotonic())
+        self._finish(child, wakeup)
         now = oom_kills()
         struck = now - self._oom_kills if now is not None and self._oom_kills is not None else 0
         stage = Stage.READY if self._watch.ready else self._follower.stages.now.stage
@@ -175,6 +172,12 @@ class Rank:
             return
         self._reported_at = now
         self._progress.report(step.stage, step.text, step.count)
+
+    def _finish(self, child: Child, wakeup: int) -> None:
+        """Nothing of the engine is left after this, and everything that it has said has been taken."""
+        kill_all(child, lambda seconds: self._turn(child, wakeup, seconds), log.warning)
+        self._follower.read(child.output, time.monotonic())
+        self._follower.finish(time.monotonic())
 
     def _end(self, child: Child, wakeup: int) -> ExitCode:
         log.info("told to stop")
