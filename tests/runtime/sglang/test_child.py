@@ -20,6 +20,8 @@ child = Child([sys.executable, "-c", sys.argv[1]], {"PATH": os.environ["PATH"]})
 print(child.pid, flush=True)
 command = sys.stdin.readline().strip()
 if command == "kill":
+    select.select([child.output], [], [], 10)
+    print(os.read(child.output, 100).decode(), end="", flush=True)
     kill_all(child, time.sleep, print)
     print("left", [p.pid for p in descendants(os.getpid())], child.status, flush=True)
 elif command == "wait":
@@ -78,9 +80,12 @@ def gone(pid: int) -> bool:
 @pytest.mark.parametrize("launcher", [ESCAPER], indirect=True)
 def test_what_left_its_parent_is_ended_as_well_and_waited_for(launcher: "subprocess.Popen[str]") -> None:
     pid = int(line(launcher))
-    time.sleep(0.3)
     order(launcher, "kill")
+    escaped, _, orphan = line(launcher).partition(" ")
+    assert escaped == "escaped"
     assert line(launcher) == "left [] -9"
+    # Waited for, so that not even a zombie is left of it.
+    assert read_process(int(orphan)) is None
     assert gone(pid)
 
 

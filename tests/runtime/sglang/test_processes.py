@@ -117,7 +117,7 @@ def test_the_effective_environment_is_compared_variable_by_variable(sleeper: "su
 
 
 def test_another_program_may_have_another_environment(sleeper: "subprocess.Popen[str]") -> None:
-    with subprocess.Popen(["sleep", "60"], env={}) as other:
+    with subprocess.Popen(["sleep", "60"], env={"OTHER": "1"}) as other:
         while executable(other.pid) == os.path.realpath(sys.executable):
             time.sleep(0.01)
         Effective({"NCCL_NET": "IB"}).check(sleeper.pid, [seen(other.pid)])
