@@ -161,9 +161,9 @@ class Watch:
         if self._vitals is not None:
             if (hung := self._vitals.hung(now)) is not None:
                 raise hung
-            while (again := self._vitals.due(now)) is not None:
+            while (due := self._vitals.due(now)) is not None:
                 seconds = self._config.launch.canary_timeout_seconds
-                self._asking.ask(again, seconds, now)
+                self._asking.ask(due, seconds, now)
                 self._follower.quiet_until = now + min(seconds, QUIET_SECONDS)
             self._tell(now)
             return
