@@ -58,7 +58,8 @@ def _argument(setting: Setting, version: str, answer: Answer) -> Iterator[Proble
         if wrong is not None:
             yield _problem(setting, shown(wrong), f"one of {', '.join(map(str, choices))} (SGLang {version})")
     elif not all(_fits(option["kind"], word) for word in words):
-        yield _problem(setting, shown(value), f"{_KINDS[option['kind']]} (SGLang {version})")
+        wrong = next(word for word in words if not _fits(option["kind"], word))
+        yield _problem(setting, shown(wrong), f"{_KINDS[option['kind']]} (SGLang {version})")
 
 
 def _fits(kind: str, word: Word) -> bool:

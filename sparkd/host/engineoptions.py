@@ -64,9 +64,7 @@ def read_options(package: Path) -> dict[str, dict[str, Any]]:
             elif isinstance(node, ast.FunctionDef) and node.name == "add_cli_args":
                 found |= _added(node, module)
     if len(found) < _FEWEST:
-        raise OptionsError(
-            f"{len(found)} options were found in {package}/srt: its layout is another than that of 0.5.23"
-        )
+        raise OptionsError(f"only {len(found)} options were found in {package}/srt: another layout than that of 0.5.23")
     return found
 
 
@@ -88,9 +86,7 @@ def read_variables(package: Path) -> dict[str, str]:
         ):
             found |= {str(key.value): "deprecated" for key in node.value.keys if isinstance(key, ast.Constant)}
     if not found:
-        raise OptionsError(
-            f"no variable was found in {package}/srt/environ.py: its layout is another than that of 0.5.23"
-        )
+        raise OptionsError(f"no variable was found in {package}/srt/environ.py: another layout than that of 0.5.23")
     return found
 
 
