@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -314,6 +315,14 @@ def test_the_words_of_a_value_give_it_back(value: Value) -> None:
     else:
         assert found[0] == "--x"
         assert type(value)(found[1]) == value
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
+def test_the_configuration_of_a_rank_can_stand_between_single_quotes_and_is_read_back(told: list[str]) -> None:
+    resolved = Resolved("p", "f", "", "1", (), (Setting("arguments", "x", tuple(told), "f"),))
+    config = resolved.config("/p", "1")
+    assert re.fullmatch(r"[ -&(-~]*", config)
+    assert json.loads(config)["arguments"] == ["--x", *told]
 
 
 def test_the_defaults_of_launch_are_in_their_own_ranges(site: Site) -> None:
