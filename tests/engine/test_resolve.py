@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkd.config.launch import LAUNCH
+from sparkd.config.launch import LAUNCH, SMOKE
 from sparkd.config.owned import TUNING
 from sparkd.config.profiles import folders, listed, resolve, site_file
 from sparkd.config.resolved import DEFAULT, Resolved, Setting, Value, words
+from tests.architecture.repository import ROOT
 from tests.config.etc import unprivileged
 from tests.engine.site import PROFILE, Site
 
@@ -331,3 +332,10 @@ def test_the_defaults_of_launch_are_in_their_own_ranges(site: Site) -> None:
         default = list(rule.default) if isinstance(rule.default, tuple) else rule.default
         assert rule.fits(default), name
     assert resolve("tiny", folders(site.etc, site.share), site_file(site.etc)).table("launch")["hung_seconds"] == 60
+
+
+def test_the_manual_has_every_key_that_may_be_set() -> None:
+    manual = (ROOT / "packaging/man/sparkd.8").read_text()
+    chapter = manual[manual.index(".SH THE ENGINE") : manual.index(".SH MEASURING")]
+    assert {name for name in (*TUNING, *LAUNCH, *SMOKE) if not re.search(rf"\b{name}\b", chapter)} == set()
+    assert set(re.findall(r"\bNCCL_[A-Z0-9_]+", chapter)) - {"NCCL_"} == set(TUNING)
