@@ -25,7 +25,7 @@ def asked(resolved: Resolved) -> tuple[list[str], list[str]]:
 
 def strangers(resolved: Resolved, version: str, answer: Answer) -> list[Problem]:
     """What of the profile this SGLang does not take."""
-    problems = []
+    problems: list[Problem] = []
     for setting in resolved.settings:
         if setting.table == "arguments":
             problems += _argument(setting, version, answer)

@@ -43,10 +43,12 @@ def ask(package: Path, options: Iterable[str], variables: Iterable[str]) -> dict
     told = {name: names.get(name) for name in variables}
     told |= dict.fromkeys(_mentioned(package, [name for name, kind in told.items() if kind is None]), "")
     answer = {name: known.get(name) for name in options}
-    lost = [(name, known) for name, found in answer.items() if found is None]
-    lost += [(name, names) for name, found in told.items() if found is None]
-    like = {name: difflib.get_close_matches(name, among, 2, 0.75) for name, among in lost}
+    like = _alike(answer, known) | _alike(told, names)
     return {"options": answer, "variables": told, "like": like, "known": [len(known), len(names)]}
+
+
+def _alike(told: Mapping[str, object], among: Iterable[str]) -> dict[str, list[str]]:
+    return {name: difflib.get_close_matches(name, among, 2, 0.75) for name, found in told.items() if found is None}
 
 
 def read_options(package: Path) -> dict[str, dict[str, Any]]:
