@@ -25,8 +25,8 @@ from sparkd.ports import DoorError, EngineDoor
 class Hardware:
     """`ports` are the ring's own TCP ports; `root` stands for / in tests; `deadline` is in seconds, for each door.
 
-    `broken`: what the kernel's log has said so far, as in HardwareFacts; it may grow. `engine`: None for the probe, which
-    is sparkd's own.
+    `broken`: what the kernel's log has said so far, as in HardwareFacts; it may grow. `engine`: None for the probe,
+    which is sparkd's own.
     """
 
     def __init__(
