@@ -62,7 +62,7 @@ STARTING: dict[str, Any] = {
     "fabric": [{"node": f"spark{rank}", "ends": ends("ok", "ok"), "neighbours": None} for rank in (1, 2, 3)],
     "cables": [],
     "rails": [],
-    "engine": {"name": "probe", "api": "127.0.0.1:8888"},
+    "engine": {"name": "probe", "api": "127.0.0.1:8888", "profile": ""},
     "deaths": [],
     "budget": {"used": 0, "restarts": 3, "window": 3600.0},
     "maintenance": None,
@@ -75,6 +75,11 @@ def ring(**changes: Any) -> dict[str, Any]:
 
 def screen(of: dict[str, Any], width: int = 80) -> list[str]:
     return status(of, Style(width), NOW).splitlines()
+
+
+def test_the_profile_is_named_beside_the_engine() -> None:
+    engine = {"name": "sglang", "api": "127.0.0.1:8888", "profile": "tiny"}
+    assert "  engine sglang with tiny, API on spark1 127.0.0.1:8888" in screen(STARTING | {"engine": engine})
 
 
 def test_the_whole_screen() -> None:
