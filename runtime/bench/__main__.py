@@ -19,7 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     usual = Settings()
     parser = argparse.ArgumentParser(
         prog="python -m runtime.bench",
-        description="Measures decode and prefill of an engine over its OpenAI API, which nobody else should use meanwhile.",
+        description="Measures decode and prefill of an engine that nobody else uses, over its OpenAI API.",
         epilog=runtime.bench.__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

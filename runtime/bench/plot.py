@@ -53,8 +53,9 @@ def _panel(left: int, title: str, axis: str, series: Sequence[Series]) -> list[s
     highest = max((spread.high for one in series for _, spread in one.points), default=0.0)
     if not xs or highest <= 0:
         return [*parts, _text(left + PANEL // 2, (TOP + BOTTOM) // 2, "not measured", 'text-anchor="middle"')]
-    step = tick(highest)
-    top = math.ceil(highest / step) * step
+    # Room for the label of the highest point.
+    step = tick(1.08 * highest)
+    top = math.ceil(1.08 * highest / step) * step
 
     def across(x: int) -> float:
         # Streams and lengths double from case to case, so the axis is logarithmic; some room at both ends.
@@ -83,7 +84,8 @@ def _panel(left: int, title: str, axis: str, series: Sequence[Series]) -> list[s
             parts += _point(across(x), up(spread.median), up(spread.low), up(spread.high), one.color)
             if one.color == NEW:
                 label = f"{spread.median:.1f}" if spread.median < 1000 else f"{spread.median:.0f}"
-                parts.append(_text(across(x) + 7, up(spread.high) - 6, label, f'fill="{NEW}"'))
+                halo = f'text-anchor="middle" fill="{NEW}" stroke="white" stroke-width="4" paint-order="stroke"'
+                parts.append(_text(across(x) - 6, up(spread.high) - 10, label, halo))
     return parts
 
 

@@ -17,10 +17,7 @@ def table(report: Report) -> str:
         lines += ["", "decode: tokens per second of all streams together; milliseconds", *_decode(report.decode)]
     if report.prefill:
         lines += ["", "prefill: tokens per second up to the first token; milliseconds", *_prefill(report.prefill)]
-    notes = [*report.notes]
-    notes += [f"decode at {case.streams}: {note}" for case in report.decode for note in case.notes]
-    notes += [f"prefill of {case.tokens}: {note}" for case in report.prefill for note in case.notes]
-    if notes:
+    if notes := [*report.notes, *_noted(report)]:
         lines += [
             "",
             *(line for note in notes for line in textwrap.wrap(f"note: {note}", WIDTH, subsequent_indent="  ")),
@@ -40,6 +37,18 @@ def milliseconds(seconds: float) -> str:
     """Three digits that say something."""
     value = seconds * 1000
     return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _noted(report: Report) -> list[str]:
+    """Notes on cases; one that is the same for several stands once."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for case in report.decode:
+        for note in case.notes:
+            found.setdefault(("decode at", note), []).append(case.streams)
+    for filled in report.prefill:
+        for note in filled.notes:
+            found.setdefault(("prefill of", note), []).append(filled.tokens)
+    return [f"{what} {', '.join(map(str, which))}: {note}" for (what, note), which in found.items()]
 
 
 def _pairs(name: str, pairs: object) -> list[str]:

@@ -30,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--long-prompt", type=int, default=16384, help="tokens of the longest prompt (16384)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    arguments = parser.parse_args(argv)
+    # Options may stand between the address and the checks.
+    arguments = parser.parse_intermixed_args(argv)
 
     def tell(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
