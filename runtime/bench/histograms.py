@@ -1,5 +1,6 @@
 """The engine's own counts: Prometheus text, the difference of two readings, and percentiles of a histogram."""
 
+import contextlib
 import math
 import re
 from collections.abc import Mapping
@@ -104,10 +105,7 @@ class Metrics:
         for line in text.splitlines():
             if not line.strip() or line.startswith("#"):
                 continue
-            found = SAMPLE.fullmatch(line.strip())
-            if found is None:
-                raise ValueError(f"is not the text format of Prometheus: {quote(line)}")
-            name, labels, value = found[1], dict(LABEL.findall(found[2] or "")), float(found[3])
+            name, labels, value = _sample(line)
             if name.endswith("_bucket") and "le" in labels:
                 bounds = buckets.setdefault(name.removesuffix("_bucket"), {})
                 bound = float(labels["le"])
@@ -123,3 +121,12 @@ class Metrics:
             return None
         bounds = tuple(sorted(found))
         return Histogram(bounds, tuple(found[bound] for bound in bounds), self.values.get(f"{name}_sum", math.nan))
+
+
+def _sample(line: str) -> tuple[str, dict[str, str], float]:
+    """Name, labels and value. Raises ValueError."""
+    if found := SAMPLE.fullmatch(line.strip()):
+        # A value that is no number is as little of a sample as a line that is none.
+        with contextlib.suppress(ValueError):
+            return found[1], dict(LABEL.findall(found[2] or "")), float(found[3])
+    raise ValueError(f"is not the text format of Prometheus: {quote(line)}")
