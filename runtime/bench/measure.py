@@ -14,6 +14,8 @@ from runtime.openai.exchange import Deadline, Kind, RequestFailed
 from runtime.openai.facts import Facts
 from runtime.openai.together import together
 
+# Both count the same tokens, so means that differ by more than this are not of the same times.
+AGREEMENT = 1.25
 # A token or two at the front may be shared by chance, and by tokenizers that begin each prompt with the same one.
 CACHED_PER_PROMPT = 4
 FOREIGN_SHARE = 0.02
@@ -58,16 +60,24 @@ class Measure:
             first = between(before, after, FIRST_TOKEN)
         except ValueError as error:
             raise RequestFailed(Kind.GARBLED, f"decode, {streams} streams: {error}") from error
-        if not all(found.whole for found in rates):
+        if not all(found.whole or found.held for found in rates):
             notes.append("at no time did all streams decode, so ramps are in the rate")
+        if held := sum(found.held for found in rates):
+            notes.append(
+                f"in {held} of {len(rates)} rounds nearly all tokens came at once at the end: a busy client or a proxy "
+                "held them back, and those rates are counted from the request on, which is too low"
+            )
+        engine = None if gaps is None else Percentiles.of_histogram(gaps)
+        client = Percentiles.of_weighted([gap for course in courses for gap in course.gaps()])
+        notes += _disagreement(engine, client, streams)
         return Decode(
             streams,
             tokens,
             Spread.of([found.tokens_per_second for found in rates]),
             Spread.of([course.ttft for course in courses]),
             sum(course.completion for course in courses) / sum(len(course.points) for course in courses),
-            None if gaps is None else Percentiles.of_histogram(gaps),
-            Percentiles.of_weighted([gap for course in courses for gap in course.gaps()]),
+            engine,
+            client,
             None if first is None else Percentiles.of_histogram(first),
             cached(before, after, [course.cached for course in courses]),
             tuple(notes),
@@ -156,3 +166,16 @@ class Measure:
                     "others are at work, and are in its percentiles"
                 )
         return notes
+
+
+def _disagreement(engine: Percentiles | None, client: Percentiles | None, streams: int) -> list[str]:
+    """Say if the client did not see tokens as they were made."""
+    if engine is None or client is None or engine.mean <= 0:
+        return []
+    if 1 / AGREEMENT <= client.mean / engine.mean <= AGREEMENT:
+        return []
+    return [
+        f"the engine made a token every {1000 * engine.mean:.3g} ms and stream, the client saw one every "
+        f"{1000 * client.mean:.3g} ms: something held them up on the way; by the engine's mean the rate is "
+        f"{streams / engine.mean:.1f} tokens/s"
+    ]

@@ -116,6 +116,18 @@ def test_usage_that_comes_twice_does_not_count_twice() -> None:
     assert case.notes == ()
 
 
+def test_tokens_that_are_held_back_are_told() -> None:
+    with FakeEngine(Faults(held=True), decode=DECODE) as engine:
+        (case,) = measure(engine, Settings((1,), (), tokens=40, rounds=2)).decode
+    assert case.tokens_per_second.high <= 1.1 / DECODE
+    held, disagreement = case.notes
+    assert held.startswith("in 2 of 2 rounds nearly all tokens came at once at the end")
+    found = re.search(r"made a token every (\S+) ms .* by the engine's mean the rate is (\S+) tokens/s", disagreement)
+    assert found is not None
+    assert 1000 * DECODE <= float(found[1]) < 2000 * DECODE
+    assert 0.5 / DECODE < float(found[2]) <= 1 / DECODE
+
+
 def test_streams_that_end_early_are_named() -> None:
     with FakeEngine(Faults(stops_after=7), decode=0.002) as engine:
         (case,) = measure(engine).decode
