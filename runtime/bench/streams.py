@@ -17,7 +17,8 @@ HELD_FROM_TOKENS = 32
 @dataclass(frozen=True)
 class Course:
     """How a stream went: (second, tokens so far) of each message that brought tokens; ``counted`` by the engine, or,
-    if it does not count as it goes, taken from the messages' number and the usage at the end."""
+    if it does not count as it goes, taken from the messages' number and the usage at the end. ``waited``: seconds for
+    which the client had no CPU meanwhile."""
 
     sent: float
     points: tuple[tuple[float, float], ...]
@@ -25,6 +26,7 @@ class Course:
     completion: int
     cached: int | None
     counted: bool
+    waited: float = 0.0
 
     @classmethod
     def of(cls, streamed: Streamed) -> "Course":

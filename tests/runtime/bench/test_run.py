@@ -18,6 +18,14 @@ from tests.runtime.fake_engine import FakeEngine
 from tests.runtime.fake_model import Faults
 
 DECODE, PREFILL = 0.01, 0.0004
+
+
+@pytest.fixture(autouse=True)
+def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How busy the machine is that runs the tests is not what they are about."""
+    monkeypatch.setattr("runtime.bench.measure.waited", lambda: None)
+
+
 QUICK = Settings(streams=(1,), prefill=(), tokens=12, rounds=2, timeout=20)
 
 
