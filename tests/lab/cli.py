@@ -35,7 +35,9 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument(
         "--nodes", type=int, choices=[2, 3, 4], help="how many (default: 3); two share one cable of ports 0"
     )
-    up.add_argument("--engine", choices=["probe", "sglang"], default="probe", help="what the ring runs (default: probe)")
+    up.add_argument(
+        "--engine", choices=["probe", "sglang"], default="probe", help="what the ring runs (default: probe)"
+    )
     up.add_argument("--deb", type=Path, help="the package (default: the newest build/deb/sparkd_*.deb)")
     up.add_argument("--bare", action="store_true", help="stop after the boot, with nothing installed")
     commands.add_parser("down", help="remove the lab, also what is left of one that was killed")

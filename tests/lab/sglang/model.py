@@ -68,14 +68,14 @@ def tensors() -> Iterator[Tensor]:
 
 
 def byte_alphabet() -> list[str]:
-    """The character that stands for each byte in a byte-level tokenizer: itself if it can be seen, or one from 256 on."""
+    """What stands for each byte in a byte-level tokenizer: itself if it can be seen, or a character from 256 on."""
     visible = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     spare = iter(range(256, 512))
     return [chr(byte if byte in visible else next(spare)) for byte in range(256)]
 
 
 def tokenizer() -> dict[str, Any]:
-    """One token per byte, whose id is the byte, then the special ones, and unused ones up to the size of the model's."""
+    """One token per byte, whose id is the byte, then the special ones, and unused ones up to the model's size."""
     names = [*byte_alphabet(), *SPECIAL]
     names += [f"<|unused{number}|>" for number in range(VOCABULARY - len(names))]
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}

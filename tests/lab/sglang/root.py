@@ -34,8 +34,8 @@ SHIMS: dict[str, str] = {
 KERNELS = {"Metadata-Version": "2.1", "Name": "sglang-kernel", "Version": "0.4.10"}
 """As which SGLang wants the package of sgl_kernel installed."""
 UNNEEDED: tuple[str, ...] = (
-    "torch/test", "torch/bin/test_*", "torch/include", "triton/include", "triton/backends/*/lib", "triton/backends/*/bin",
-    "triton/FileCheck",
+    "torch/test", "torch/bin/test_*", "torch/include",
+    "triton/include", "triton/backends/*/lib", "triton/backends/*/bin", "triton/FileCheck",
     # They are for building the environment.
     "pip", "pip-*", "setuptools", "setuptools-*", "_distutils_hack", "distutils-precedence.pth", "pkg_resources",
 )  # fmt: skip
@@ -48,8 +48,8 @@ LARGE_BUILD = (
     "GB to load and to keep. To avoid that, put a CPU build where pip looks (PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL)."
 )
 NEEDS = (
-    "The lab's SGLang needs x86_64 or arm64, Python 3.11 or newer, glibc 2.34 or newer, and an index where pip finds the "
-    "wheels of tests/lab/sglang/requirements.txt. `make lab` without ENGINE=sglang does without it."
+    "The lab's SGLang needs x86_64 or arm64, Python 3.11 or newer, glibc 2.34 or newer, and an index where pip finds "
+    "the wheels of tests/lab/sglang/requirements.txt. `make lab` without ENGINE=sglang does without it."
 )
 Say = Callable[[str], None]
 
