@@ -20,4 +20,10 @@ def _probe(environment: RankEnvironment, progress: Progress) -> ExitCode:
     return run_probe(environment, progress)
 
 
-ENGINES: Mapping[str, Engine] = {"probe": _probe}
+def _sglang(environment: RankEnvironment, progress: Progress) -> ExitCode:
+    from runtime.sglang.engine import run_sglang
+
+    return run_sglang(environment, progress)
+
+
+ENGINES: Mapping[str, Engine] = {"probe": _probe, "sglang": _sglang}

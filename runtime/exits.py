@@ -9,9 +9,15 @@ class ExitCode(enum.IntEnum):
     OK = 0
     INTERNAL_ERROR = 1
     BAD_ENVIRONMENT = 64
+    ENGINE_REFUSED = 65
     RENDEZVOUS_FAILED = 69
     MEMBER_LOST = 70
+    INIT_STUCK = 71
+    LOAD_STALLED = 72
+    HUNG = 73
     RAIL_FAILED = 74
+    NOT_AS_ASKED = 75
+    SMOKE_FAILED = 76
 
 
 class RankFailure(Exception):

@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Mapping
+from typing import TextIO
 
 log = logging.getLogger("rank")
 
@@ -44,3 +45,12 @@ def configure(name: str, journal: bool) -> None:
     log.handlers[:] = [handler]
     log.propagate = False
     log.setLevel(logging.INFO)
+
+
+def divert(stream: TextIO) -> TextIO | None:
+    """Have the log written to ``stream`` instead; what it was written to before."""
+    before: TextIO | None = None
+    for handler in log.handlers:
+        if isinstance(handler, logging.StreamHandler):
+            before = handler.setStream(stream)
+    return before

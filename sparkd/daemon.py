@@ -21,7 +21,8 @@ from sparkd.api.guard import BodyLimit, TokenGuard
 from sparkd.api.later import Later
 from sparkd.api.listener import Listener, tcp_socket, unix_socket
 from sparkd.api.peer import peer_app
-from sparkd.config import ConfigError, Settings, check_host, load
+from sparkd.config import ConfigError, Problem, Settings, check_host, load
+from sparkd.core.enginefacts import PROBE
 from sparkd.digests import digests, fingerprints
 from sparkd.environments import StartGids, environment_of_measuring, environment_of_ranks
 from sparkd.host.clock import SystemClock
@@ -42,7 +43,7 @@ from sparkd.peers.client import PeerClient
 from sparkd.peers.poller import Poller
 from sparkd.peers.reach import Reach
 from sparkd.peers.tls import Credentials, client_context, server_context
-from sparkd.ports import Archive, DoorError, Witness
+from sparkd.ports import Archive, DoorError, EngineDoor, Witness
 from sparkd.reconcile.cycle import Site
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.examiner import Examiner
@@ -64,7 +65,7 @@ def check(config: Path) -> int:
     """`sparkd --check-config`: the files, and the host's routes against the base range."""
     try:
         settings = load(config)
-        problems = check_host(settings, asyncio.run(_routes()))
+        problems = [*_profile_faults(settings), *check_host(settings, asyncio.run(_routes()))]
         if problems:
             raise ConfigError(problems)
     except (ConfigError, DoorError) as error:
@@ -93,6 +94,19 @@ def serve(config: Path) -> int:
     return 0
 
 
+def _profile_faults(settings: Settings) -> list[Problem]:
+    if settings.engine.name == PROBE:
+        return []
+    from sparkd.config import profiles
+
+    etc = settings.paths.config.parent
+    try:
+        profiles.resolve(settings.engine.profile, profiles.folders(etc), profiles.site_file(etc))
+    except ConfigError as error:
+        return list(error.problems)
+    return []
+
+
 async def _routes() -> list[tuple[str, str]]:
     links = NetlinkLinks()
     try:
@@ -116,8 +130,10 @@ async def _run(settings: Settings) -> None:
     notifier = SystemdNotifier()
     async with contextlib.AsyncExitStack() as stack:
         equal = digests(settings) | await fingerprints(settings)
-        loop, poller, floor, reach = _wire(settings, notifier, stack, equal)
-        hardware = Hardware([settings.engine.rendezvous_port, int(settings.engine.api.rpartition(":")[2])])
+        engine = await _engine(settings, stack)
+        loop, poller, floor, reach = _wire(settings, notifier, stack, equal, engine)
+        ports = [settings.engine.rendezvous_port, int(settings.engine.api.rpartition(":")[2])]
+        hardware = Hardware(ports, engine=engine)
         stack.callback(hardware.close)
         examiner = Examiner(loop, hardware, reach)
         loop.before_start(examiner.afresh)
@@ -142,8 +158,25 @@ async def _run(settings: Settings) -> None:
             await asyncio.wait(servers)
 
 
+async def _engine(settings: Settings, stack: contextlib.AsyncExitStack) -> EngineDoor | None:
+    """None for the probe, which has nothing to look at and need not pay for the import."""
+    if settings.engine.name == PROBE:
+        return None
+    from sparkd.engine import Sglang
+
+    engine = Sglang(settings)
+    stack.callback(engine.close)
+    with contextlib.suppress(DoorError):  # told by the first look at the host
+        await engine.begin()
+    return engine
+
+
 def _wire(
-    settings: Settings, notifier: SystemdNotifier, stack: contextlib.AsyncExitStack, equal: dict[str, str]
+    settings: Settings,
+    notifier: SystemdNotifier,
+    stack: contextlib.AsyncExitStack,
+    equal: dict[str, str],
+    engine: EngineDoor | None,
 ) -> tuple[Loop, Poller, FloorGuard, Reach]:
     clock = SystemClock()
     store = FileStore(settings.paths.state)
@@ -170,7 +203,7 @@ def _wire(
         files=files,
         clock=clock,
         events=events,
-        environment=environment_of_ranks(settings, state, start_gids),
+        environment=environment_of_ranks(settings, state, start_gids, engine),
         gids=start_gids.look,
         rails=rails,
         rail_environment=environment_of_measuring(settings, state, start_gids, host),
@@ -197,6 +230,7 @@ def _wire(
         events=events,
         reach=reach,
         incidents=incidents,
+        engine=dict if engine is None else engine.digests,
     )
     units.subscribe(loop.wake)
     hello.subscribe(loop.wake)

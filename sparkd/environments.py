@@ -15,11 +15,15 @@ from sparkd.core.hardware import GidFact
 from sparkd.core.railfacts import RailPolicy
 from sparkd.host.gids import SysfsGids
 from sparkd.host.procfs import ProcHost
-from sparkd.ports import DoorError
+from sparkd.ports import DoorError, EngineDoor
 from sparkd.reconcile.executor import Environment, RailEnvironment, State
 
 
-def environment_of_ranks(settings: Settings, state: State, gids: StartGids) -> Environment:
+def environment_of_ranks(
+    settings: Settings, state: State, gids: StartGids, engine: EngineDoor | None = None
+) -> Environment:
+    """`engine`: None for the probe. What its profile says of NCCL's tuning replaces what is planned."""
+
     async def environment(epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
         the_plan = plan_of(settings.cluster, state.intent.cables, state.intent.addresses)
         # Each epoch has a key of its own: a rank of another epoch cannot join, whatever it believes.
@@ -33,7 +37,8 @@ def environment_of_ranks(settings: Settings, state: State, gids: StartGids) -> E
             rendezvous_port=settings.engine.rendezvous_port,
             api=settings.engine.api,
         )
-        return own | engine_environment(the_plan, settings.node, hcas=hcas, gid_indices=gids.indices)
+        planned = own | engine_environment(the_plan, settings.node, hcas=hcas, gid_indices=gids.indices)
+        return planned if engine is None else planned | engine.environment()
 
     return environment
 

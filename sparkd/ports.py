@@ -11,6 +11,7 @@ from typing import Protocol
 
 from sparkd.core.actions import FabricChange
 from sparkd.core.boots import BootMemory
+from sparkd.core.enginefacts import EngineFacts
 from sparkd.core.hardware import HardwareFacts
 from sparkd.core.incidents import Incident
 from sparkd.core.model import (
@@ -188,15 +189,27 @@ class Reach(Protocol):
         """Try again what was not open; returns once that has been tried."""
 
 
+class EngineDoor(Protocol):
+    """An engine that is not sparkd's own: its profile and its package on this host."""
+
+    async def observe(self) -> EngineFacts: ...
+
+    def digests(self) -> Mapping[str, str]:
+        """What has to be equal on all hosts, of the last look."""
+
+    def environment(self) -> Mapping[str, str]:
+        """What the profile adds to a rank's environment file, of the last look. Raises DoorError."""
+
+
 class HardwareDoor(Protocol):
-    """The host's own files: PCI, kernel, memory, RDMA, other owners of the network and of the ring's ports."""
+    """The host's own files: PCI, kernel, memory, RDMA, engine, other owners of the network and of the ring's ports."""
 
     async def observe(
         self, rank_pid: int = 0, addresses: Mapping[str, str] | None = None, serving: int = 0
     ) -> HardwareFacts: ...
 
     async def supervisors(self, known: HardwareFacts) -> HardwareFacts:
-        """`known`, with a fresh look at who holds the ring's ports."""
+        """`known`, with a fresh look at who holds the ring's ports, and at the engine's profile."""
 
 
 class Clock(Protocol):

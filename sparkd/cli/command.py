@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sparkd import __version__
-from sparkd.cli import cluster, discover, doctor, fabric, incidents, ring, show
+from sparkd.cli import cluster, discover, doctor, fabric, incidents, profile, ring, show
 from sparkd.cli.client import SOCKET, TOKEN_FILE, Client, parse_url, read_token
 from sparkd.cli.failure import MEANINGS, Exit, Failure
 from sparkd.cli.render import findings
@@ -119,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
 
     incidents.add_commands(commands, daemon, _client)
     fabric.add_commands(commands, daemon, _client)
+    profile.add_commands(commands)
     cluster.add_commands(commands)
     return parser
 

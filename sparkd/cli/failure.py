@@ -28,8 +28,8 @@ MEANINGS = {
     Exit.DENIED: "not allowed: no token or a wrong one, no permission, not root",
     Exit.UNREACHABLE: "sparkd does not answer, here or on the conductor",
     Exit.TIMEOUT: "--timeout has passed",
-    Exit.CONFIG: "a configuration, description or bundle is missing or faulty",
-    Exit.DOUBT: "doctor: nothing refuses a start, but something is to be mended or cannot be told",
+    Exit.CONFIG: "a configuration, description, bundle or profile is missing or faulty",
+    Exit.DOUBT: "nothing refuses a start, but something is to be mended or cannot be told (doctor, profile check)",
     Exit.INTERRUPTED: "interrupted",
 }
 

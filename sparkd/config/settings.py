@@ -33,11 +33,16 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True)
 class Engine:
-    """`[engine]`. api: ADDRESS:PORT on rank 0's host. The rendezvous is on rank 0's management address."""
+    """`[engine]`. api: ADDRESS:PORT on rank 0's host. The rendezvous is on rank 0's management address.
+
+    profile: of an engine that is not the probe; python: the interpreter of the environment that it is installed in.
+    """
 
     name: str = "probe"
     rendezvous_port: int = 20000
     api: str = "127.0.0.1:8888"
+    profile: str = ""
+    python: str = "/opt/sparkd/engine/bin/python"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ from sparkd.config.settings import Engine, Keeping, Listen, Problem
 from sparkd.core.railfacts import RailPolicy
 from sparkd.core.snapshot import Policy
 
-ENGINES = ("probe",)
+ENGINES = ("probe", "sglang")
+_PROFILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_ABSOLUTE = re.compile(r"(/[^/\x00-\x20\x7f]+)+")
 # Within less, a stream over TCP has not come up to its rate.
 _MEASURE_SECONDS_MIN = 0.05
 
@@ -20,7 +22,7 @@ _TABLES: dict[str, tuple[str, ...]] = {
     "node": ("name",),
     "cluster": (),  # its keys are known to ring_mesh
     "fabric": ("address_plan", "measure_seconds", "rail_min_gbps", "rail_min_tcp_gbps", "node_slow_ratio"),
-    "engine": ("name", "rendezvous_port", "api"),
+    "engine": ("name", "profile", "python", "rendezvous_port", "api"),
     "listen": ("operator", "peer_port"),
     "recovery": (
         "backoff_seconds",
@@ -85,7 +87,11 @@ class Checker:
             name,
             self._integer("engine.rendezvous_port", Engine.rendezvous_port, 1024, 65535),
             self._loopback("engine.api", Engine.api),
+            self._matching("engine.profile", _PROFILE, "the name of a profile (sparkctl profile list)", Engine.profile),
+            self._matching("engine.python", _ABSOLUTE, f'a path such as "{Engine.python}"', Engine.python),
         )
+        if name == "sglang" and not engine.profile and "engine.profile" not in self._faulty:
+            self.add("engine.profile", "nothing", "the name of a profile (sparkctl profile list)")
         listen = Listen(
             self._loopback("listen.operator", Listen.operator),
             self._integer("listen.peer_port", Listen.peer_port, 1024, 65535),
@@ -172,6 +178,13 @@ class Checker:
             self.add(key, shown(value), expected)
         elif default is None and key.partition(".")[0] not in self._faulty:
             self.add(key, "nothing", expected)
+        return default
+
+    def _matching(self, key: str, pattern: re.Pattern[str], expected: str, default: str) -> str:
+        value = self._text(key, expected, default) or default
+        if value == default or pattern.fullmatch(value):
+            return value
+        self.add(key, shown(value), expected)
         return default
 
     def _number(self, key: str, default: float, low: float, high: float) -> float:

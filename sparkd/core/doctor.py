@@ -60,4 +60,4 @@ def shared(facts: HardwareFacts | None) -> HardwareFacts | None:
     """The part that is compared between hosts, so that reports stay small."""
     if facts is None:
         return None
-    return replace(facts, memory=None, gids=None, owners=None, rank=None, supervisors=None, rails=None)
+    return replace(facts, memory=None, gids=None, owners=None, rank=None, supervisors=None, rails=None, engine=None)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from sparkd.core.enginefacts import EngineFacts
+
 
 @dataclass(frozen=True)
 class KernelFacts:
@@ -212,6 +214,7 @@ class HardwareFacts:
     rank: RankFacts | None = None
     supervisors: SupervisorFacts | None = None
     rails: tuple[RailFact, ...] | None = None
+    engine: EngineFacts | None = None
     unknown: dict[str, str] = field(default_factory=dict)
 
     def why(self, source: str) -> str:

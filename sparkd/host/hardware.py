@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from sparkd.core.enginefacts import PROBE, EngineFacts
 from sparkd.core.hardware import HardwareFacts
 from sparkd.host.counters import RailCounters
 from sparkd.host.gids import SysfsGids
@@ -17,13 +18,19 @@ from sparkd.host.owners import NetworkOwners
 from sparkd.host.pci import PciBus
 from sparkd.host.rankhost import RankHost
 from sparkd.host.supervisors import Supervisors
-from sparkd.ports import DoorError
+from sparkd.ports import DoorError, EngineDoor
 
 
 class Hardware:
-    """`ports` are the ring's own TCP ports; `root` stands for / in tests; `deadline` is in seconds, for each door."""
+    """`ports` are the ring's own TCP ports; `root` stands for / in tests; `deadline` is in seconds, for each door.
 
-    def __init__(self, ports: Sequence[int], root: Path = Path("/"), deadline: float = 2.0) -> None:
+    `engine`: None for the probe, which is sparkd's own.
+    """
+
+    def __init__(
+        self, ports: Sequence[int], root: Path = Path("/"), deadline: float = 2.0, engine: EngineDoor | None = None
+    ) -> None:
+        self._engine = engine
         self._kernel = KernelFiles(root, deadline)
         self._pci = PciBus(root, deadline)
         self._memory = MemoryFiles(root, deadline)
@@ -51,12 +58,17 @@ class Hardware:
             "rank": self._rank.observe(rank_pid),
             "supervisors": self._supervisors.observe(),
             "rails": self._rails.observe(serving),
+            "engine": self._look_at_engine(),
         }
         return await _asked(HardwareFacts(), sources)
 
     async def supervisors(self, known: HardwareFacts) -> HardwareFacts:
-        """`known`, with a fresh look at who holds the ring's ports. Never raises DoorError."""
-        return await _asked(known, {"supervisors": self._supervisors.glance(known.supervisors)})
+        """`known`, with a fresh look at who holds the ring's ports and at the engine. Never raises DoorError."""
+        fresh = {"supervisors": self._supervisors.glance(known.supervisors), "engine": self._look_at_engine()}
+        return await _asked(known, fresh)
+
+    async def _look_at_engine(self) -> EngineFacts:
+        return EngineFacts(PROBE) if self._engine is None else await self._engine.observe()
 
     def close(self) -> None:
         for door in (

@@ -13,6 +13,10 @@ from sparkd.host.worker import Worker
 _KEY = re.compile(r"[A-Z_][A-Z0-9_]*")
 # systemd's parser gives quotes, backslashes and white space a meaning; nothing that a rank needs contains them.
 _VALUE = re.compile(r"[!#-&(-\[\]-~]*")
+# But for this one, which holds text that people write. Between single quotes systemd takes every character as it is,
+# since version 246 also a backslash; only a single quote itself cannot be there.
+_QUOTED = ("SPARKD_ENGINE_CONFIG",)
+_BETWEEN_QUOTES = re.compile(r"[ -&(-~]*")
 
 
 class RunFiles:
@@ -42,6 +46,10 @@ def render(environment: Mapping[str, str]) -> str:
     for key, value in environment.items():
         if not _KEY.fullmatch(key):
             raise ValueError(f"{key!r} is no name of an environment variable: upper case letters, digits and _")
-        if not _VALUE.fullmatch(value):
+        if not (_BETWEEN_QUOTES if key in _QUOTED else _VALUE).fullmatch(value):
             raise ValueError(f"{key}: {value!r} has a character that an environment file does not carry unchanged")
-    return "".join(f"{key}={value}\n" for key, value in environment.items())
+    return "".join(f"{key}={_written(key, value)}\n" for key, value in environment.items())
+
+
+def _written(key: str, value: str) -> str:
+    return f"'{value}'" if key in _QUOTED else value

@@ -1,7 +1,8 @@
 """What this host's rank would run: fingerprints of its launcher, its code, its plug-ins and the engine's files.
 
 They are looked at once, when the daemon starts: a package or a file that is exchanged later takes part after the
-daemon has been restarted, which the package's own upgrade does.
+daemon has been restarted, which the package's own upgrade does. The engine's profile and engine.toml are not among
+them: sparkd.engine has those compared value by value, as they are at each start.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ def registry(library: Path, config: Path) -> tuple[Source, ...]:
         Source("rank.launcher", library / "rank"),
         Source("rank.code", library / "runtime"),
         Source("adapter.code", library / "adapter"),
-        Source("engine.toml", config / "engine.toml"),
         Source("engine.lock", config / "engine.lock"),
         Source("checkpoint.manifest", config / "checkpoint.manifest"),
     )

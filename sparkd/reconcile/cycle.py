@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ring_mesh import Cluster
@@ -57,8 +57,11 @@ class Cycle:
         events: EventLog,
         reach: Reach | None = None,
         incidents: Incidents,
+        engine: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
+        """`engine`: those of the digests that may change while the daemon runs."""
         self.site = site
+        self._engine = engine
         self.state = state
         self.events = events
         self._incidents = incidents
@@ -201,7 +204,7 @@ class Cycle:
             attempt=self.state.attempt,
             rails=self._trials.seen(o.rails, self._clock.monotonic()),
             peers=views,
-            digests=self.site.digests,
+            digests=self.site.digests | self._engine(),
             ages=self._ages(views),
             befell=self._befell,
             reach=self._reached(),

@@ -12,6 +12,7 @@ from sparkd.core.hardware import HardwareFacts
 from tests.checks.spark import Spark, Tree
 
 ALONE = ("gid-moved", "firewall-blocks", "pcie-changed", "rail-idle")  # a node without a past and without peers
+ENGINE = ("profile-bad", "engine-missing", "engine-version", "engine-options")  # the probe has none of it
 
 
 def verdicts(results: tuple[checks.CheckResult, ...]) -> dict[str, str]:
@@ -21,7 +22,7 @@ def verdicts(results: tuple[checks.CheckResult, ...]) -> dict[str, str]:
 def test_a_healthy_spark_passes_everything(tmp_path: Path) -> None:
     results = checks.run(Spark(tmp_path).seen())
     assert [result.id for result in results] == [check.id for check in checks.CHECKS]
-    expected = {check.id: "pass" for check in checks.CHECKS} | dict.fromkeys(ALONE, "not-applicable")
+    expected = {check.id: "pass" for check in checks.CHECKS} | dict.fromkeys((*ALONE, *ENGINE), "not-applicable")
     assert verdicts(results) == expected, [r for r in results if r.verdict != expected[r.id]]
     assert checks.findings(results) == ()
 
@@ -103,6 +104,7 @@ def test_without_facts_nothing_is_fine() -> None:
         ("supervisors", {"second-supervisor"}),
         ("pci", {"cx7-functions-missing", "pcie-narrow", "pcie-changed", "pcie-fatal"}),
         ("rails", {"rail-idle"}),
+        ("engine", set(ENGINE)),
     ],
 )
 def test_one_source_that_does_not_answer_makes_its_checks_unknown_and_no_others(

@@ -76,7 +76,7 @@ def test_config_skew_refuses_with_key_and_both_values() -> None:
 
 
 def test_config_skew_tells_what_only_the_other_has_and_where_the_package_differs() -> None:
-    theirs = {"cluster": "same", "rank.code": "b2", "engine.toml": "c3"}
+    theirs = {"cluster": "same", "rank.code": "b2", "engine.lock": "c3"}
     s = idle(digests={"cluster": "same", "rank.code": "a1"})
     s = replace(s, peers=(peer("spark2", DOWN, digests=s.digests), peer("spark3", DOWN, digests=theirs)))
     answer = accept(s, "start", "x")
@@ -89,11 +89,11 @@ def test_config_skew_tells_what_only_the_other_has_and_where_the_package_differs
             "a1, as on spark1",
             "install the same version of the package sparkd on spark3 and spark1",
         ),
-        "engine.toml": (
+        "engine.lock": (
             "spark3",
             "c3",
             "missing, as on spark1",
-            "make engine.toml equal on spark3 and spark1, then systemctl restart sparkd",
+            "make engine.lock equal on spark3 and spark1, then systemctl restart sparkd",
         ),
     }
 

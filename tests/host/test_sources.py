@@ -33,7 +33,7 @@ def library(tmp_path: Path) -> Path:
 def test_what_is_not_there_is_absent(library: Path, tmp_path: Path) -> None:
     seen = told(library, tmp_path)
     absent = {key for key, value in seen.items() if value == ABSENT}
-    assert absent == {"adapter.code", "engine.toml", "engine.lock", "checkpoint.manifest"}
+    assert absent == {"adapter.code", "engine.lock", "checkpoint.manifest"}
 
 
 def test_what_differs_has_another_fingerprint_and_nothing_else_has(library: Path, tmp_path: Path) -> None:
@@ -43,9 +43,9 @@ def test_what_differs_has_another_fingerprint_and_nothing_else_has(library: Path
     (library / "runtime/__pycache__/launch.cpython-312.pyc").write_bytes(b"\0")
     assert told(library, tmp_path) == before, "what Python keeps beside the code is not the code"
     (library / "runtime/probe/engine.py").write_text("b = 3\n")
-    (tmp_path / "engine.toml").write_text("x = 1\n")
+    (tmp_path / "engine.lock").write_text("x = 1\n")
     after = told(library, tmp_path)
-    assert {key for key in after if after[key] != before[key]} == {"rank.code", "engine.toml"}
+    assert {key for key in after if after[key] != before[key]} == {"rank.code", "engine.lock"}
 
 
 def test_a_file_that_moved_is_a_difference(library: Path, tmp_path: Path) -> None:

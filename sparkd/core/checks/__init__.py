@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from sparkd.core.checks import firewall, gids, kernel, memory, network_owners, pci, rank, skew, supervisors, traffic
+from sparkd.core.checks import (
+    engine,
+    firewall,
+    gids,
+    kernel,
+    memory,
+    network_owners,
+    pci,
+    rank,
+    skew,
+    supervisors,
+    traffic,
+)
 from sparkd.core.checks.outcome import Outcome, Seen, Verdict
 from sparkd.core.model import Finding, Severity
 
@@ -61,6 +73,10 @@ CHECKS = (
     Check("pcie-fatal", "no ConnectX-7 function has reported a fatal error", "refuse", pci.check_fatal),
     Check("pcie-changed", "link and firmware of the functions are those of the start", "warn", pci.check_changed),
     Check("rail-idle", "every rail of a serving ring carries traffic", "warn", traffic.check),
+    Check("profile-bad", "the engine's profile and the site's overrides can be used", "refuse", engine.check_profile),
+    Check("engine-missing", "the engine is installed", "refuse", engine.check_missing),
+    Check("engine-version", "its version is the profile's, or one that is allowed", "refuse", engine.check_version),
+    Check("engine-options", "it has the options and variables of the profile", "refuse", engine.check_options),
 )
 
 COMPARISONS = (

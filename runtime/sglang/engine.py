@@ -1,0 +1,219 @@
+"""The story of one rank of SGLang: started as a child, followed until it serves, watched until it or the rank ends.
+
+One thread and one poll set do everything: the launcher stays for as long as the model is served, and its memory is
+memory that the model does not have.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from runtime.environment import RankEnvironment
+from runtime.exits import ExitCode, RankFailure
+from runtime.log import divert, log
+from runtime.notify import Progress, Stage
+from runtime.sglang import stacks
+from runtime.sglang.child import Child, kill_all
+from runtime.sglang.command import asked, bind_address, command, engine_environ
+from runtime.sglang.config import EngineConfig, read_engine_config
+from runtime.sglang.deadlines import Deadlines
+from runtime.sglang.follow import Follower
+from runtime.sglang.memory import oom_kills
+from runtime.sglang.ports import demand_free
+from runtime.sglang.processes import Process, descendants
+from runtime.sglang.relay import Relay
+from runtime.sglang.stages import Step
+from runtime.sglang.transport import SYSFS, Connections, TransportProof, devices
+from runtime.sglang.verdict import End, verdict
+from runtime.sglang.watch import Watch
+
+# Within the unit's TimeoutStopSec=10, after which systemd would kill the launcher and whatever it has not ended.
+STOP_SECONDS = 8.0
+# For the stacks that the processes print themselves.
+STACKS_SECONDS = 2.0
+_STUCK = frozenset({ExitCode.INIT_STUCK, ExitCode.LOAD_STALLED, ExitCode.HUNG})
+
+
+def run_sglang(
+    environment: RankEnvironment, progress: Progress, environ: Mapping[str, str] = os.environ, sysfs: Path = SYSFS
+) -> ExitCode:
+    """Run a rank of SGLang until it is told to stop.
+
+    :raises BadEnvironment: its configuration cannot be used.
+    :raises RankFailure: the engine did not come up, is not what was asked for, ended, or stands still.
+    """
+    config = read_engine_config(environ)
+    wanted = asked(environ, config)
+    relay = Relay()
+    # Whoever reads standard error may be slow; the engine writes to a pipe that only this process empties.
+    before = divert(relay)  # type: ignore[arg-type]
+    try:
+        return Rank(environment, progress, config, environ, wanted, relay, sysfs).run()
+    finally:
+        relay.finish()
+        divert(before or sys.stderr)
+
+
+class Rank:
+    """One start of the engine."""
+
+    def __init__(
+        self,
+        environment: RankEnvironment,
+        progress: Progress,
+        config: EngineConfig,
+        environ: Mapping[str, str],
+        wanted: Mapping[str, str],
+        relay: Relay,
+        sysfs: Path,
+    ) -> None:
+        now = time.monotonic()
+        self._environment = environment
+        self._progress = progress
+        self._config = config
+        self._environ = environ
+        self._relay = relay
+        self._stop = False
+        self._oom_kills = oom_kills()
+        self._poll = select.poll()
+        connections = Connections(environment.rank, environment.world_size)
+        self._deadlines = Deadlines(config.launch, now)
+        self._follower = Follower(connections, self._deadlines, self._entered)
+        hcas = devices(wanted)
+        proof = TransportProof(environment, config.launch.transport, hcas, connections, sysfs)
+        self._watch = Watch(environment, config, wanted, progress, self._follower, self._deadlines, proof, self._poll)
+
+    def run(self) -> ExitCode:
+        """See :func:`run_sglang`."""
+        environment = self._environment
+        self._progress.report(Stage.INIT, "starting the engine")
+        demand_free(bind_address(environment), "SPARKD_API")
+        if environment.rank == 0:
+            demand_free(environment.rendezvous, "SPARKD_RENDEZVOUS")
+        argv = command(environment, self._config)
+        log.info("profile %s, SGLang %s: %s", self._config.profile, self._config.version, _shown(argv))
+        with self._signals() as wakeup:
+            child = Child(argv, engine_environ(self._environ, self._config))
+            self._poll.register(child.output, select.POLLIN)
+            self._poll.register(wakeup, select.POLLIN)
+            try:
+                return self._live(child, wakeup)
+            finally:
+                self._watch.close()
+                kill_all(child, lambda seconds: self._turn(child, wakeup, seconds), log.warning)
+                child.close()
+
+    def _live(self, child: Child, wakeup: int) -> ExitCode:
+        try:
+            while self._goes_on(child):
+                self._watch.look(child.pid, time.monotonic())
+                self._turn(child, wakeup, self._watch.pause(time.monotonic()))
+        except RankFailure as failure:
+            log.error("%s", failure.sentence)
+            if failure.code in _STUCK:
+                self._evidence(child, wakeup)
+            raise
+        if self._stop:
+            return self._end(child, wakeup)
+        # The rest of the tree follows by itself or is killed; then everything that was said has been written.
+        kill_all(child, lambda seconds: self._turn(child, wakeup, seconds), log.warning)
+        self._follower.read(child.output, time.monotonic())
+        self._follower.finish(time.monotonic())
+        now = oom_kills()
+        struck = now - self._oom_kills if now is not None and self._oom_kills is not None else 0
+        stage = Stage.READY if self._watch.ready else self._follower.stages.now.stage
+        raise verdict(End(child.status or 0, stage, self._follower.errors.found, struck))
+
+    def _goes_on(self, child: Child) -> bool:
+        return child.status is None and not self._stop
+
+    def _turn(self, child: Child, wakeup: int, seconds: float) -> None:
+        """One wait for anything to happen, ``seconds`` at most, and what follows of it at once."""
+        if self._relay.pending:
+            self._poll.register(2, select.POLLOUT)
+        events = self._poll.poll(max(0, int(seconds * 1000)))
+        if self._relay.pending:
+            self._poll.unregister(2)
+            self._relay.flush()
+        ready = {number for number, _ in events}
+        if wakeup in ready:
+            with contextlib.suppress(BlockingIOError):
+                os.read(wakeup, 4096)
+            child.reap()
+        if child.output in ready and not self._follower.read(child.output, time.monotonic()):
+            # Every writer is gone; the end of the main process is told by SIGCHLD.
+            self._poll.unregister(child.output)
+
+    def _entered(self, step: Step, now: float) -> None:
+        self._deadlines.entered(step.stage, now)
+        if not self._watch.ready:
+            self._progress.report(step.stage, step.text, step.count)
+
+    def _end(self, child: Child, wakeup: int) -> ExitCode:
+        log.info("told to stop")
+        self._progress.stopping()
+        self._watch.close()
+        child.terminate()
+        end = time.monotonic() + STOP_SECONDS
+        while descendants(os.getpid()) and (left := end - time.monotonic()) > 0:
+            self._turn(child, wakeup, min(left, 0.1))
+            child.reap()
+        if left_over := descendants(os.getpid()):
+            log.warning("killing what is left after %.0f s: %s", STOP_SECONDS, _names(left_over))
+        return ExitCode.OK
+
+    def _evidence(self, child: Child, wakeup: int) -> None:
+        processes = descendants(os.getpid())
+        stacks.dump(processes, log.warning)
+        if pyspy := stacks.find_pyspy(self._environ.get("PATH", "")):
+            for process in processes:
+                stacks.dump_python(pyspy, process.pid, log.warning)
+        # Last the main process, whose end would take the others along before they have printed anything.
+        stacks.ask_for_python_stacks([process for process in processes if process.pid != child.pid])
+        end = time.monotonic() + STACKS_SECONDS
+        while (left := end - time.monotonic()) > 0:
+            self._turn(child, wakeup, min(left, 0.1))
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[int]:
+        """A descriptor that becomes readable on SIGCHLD, SIGTERM and SIGINT."""
+        reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        handlers: dict[signal.Signals, Callable[..., object]] = {
+            signal.SIGCHLD: lambda *_: None,
+            signal.SIGTERM: self._told,
+            signal.SIGINT: self._told,
+        }
+        saved = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+        try:
+            yield reading
+        finally:
+            for number, handler in saved.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(before)
+            os.close(reading)
+            os.close(writing)
+
+    def _told(self, *_: object) -> None:
+        self._stop = True
+
+
+def _shown(argv: tuple[str, ...]) -> str:
+    """The command for the log, with the values of keys left out."""
+    shown: list[str] = []
+    secret = False
+    for item in argv:
+        name, sign, _ = item.partition("=")
+        hidden = secret and not item.startswith("--")
+        secret = name.startswith("--") and name.endswith(("-key", "-password", "-token"))
+        shown.append("..." if hidden else f"{name}=..." if secret and sign else item)
+    return " ".join(shown)
+
+
+def _names(processes: list[Process]) -> str:
+    return ", ".join(f"{process.name} (pid {process.pid})" for process in processes)

@@ -1,0 +1,78 @@
+"""The engine's processes as /proc shows them."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process: ``state`` is the letter of proc(5), ``cpu_seconds`` without its children, ``started`` in ticks."""
+
+    pid: int
+    parent: int
+    state: str
+    name: str
+    cpu_seconds: float
+    started: int
+
+
+def read_process(pid: int, proc: Path = PROC) -> Process | None:
+    """The process, or None if it is gone."""
+    try:
+        text = (proc / str(pid) / "stat").read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return None
+    # The name is in parentheses and may itself hold any of them.
+    head, _, tail = text.rpartition(")")
+    name = head.partition("(")[2]
+    fields = tail.split()
+    if len(fields) < 20:
+        return None
+    cpu = (int(fields[11]) + int(fields[12])) / _TICKS
+    return Process(pid, int(fields[1]), fields[0], name, cpu, int(fields[19]))
+
+
+def descendants(root: int, proc: Path = PROC) -> list[Process]:
+    """All processes below ``root``, without itself, by pid.
+
+    An orphan is among them as long as ``root`` is their subreaper, see prctl(2).
+    """
+    everyone: dict[int, Process] = {}
+    for name in os.listdir(proc):
+        if name.isdigit() and (process := read_process(int(name), proc)) is not None:
+            everyone[process.pid] = process
+    below = {root}
+    # A child may have a lower pid than its parent once pids have wrapped around.
+    while more := {p.pid for p in everyone.values() if p.parent in below} - below:
+        below |= more
+    return [everyone[pid] for pid in sorted(below - {root}) if pid in everyone]
+
+
+def bytes_read(pid: int, proc: Path = PROC) -> int:
+    """What a process has read so far: by read(2), and from storage through its mappings. 0 where it is not told."""
+    try:
+        text = (proc / str(pid) / "io").read_text()
+        values = dict(line.split(": ") for line in text.splitlines())
+        return int(values["rchar"]) + int(values["read_bytes"])
+    except (OSError, ValueError, KeyError):
+        return 0
+
+
+def executable(pid: int, proc: Path = PROC) -> str:
+    """What it runs; empty if it is gone or a zombie."""
+    try:
+        return os.readlink(proc / str(pid) / "exe")
+    except OSError:
+        return ""
+
+
+def title(pid: int, proc: Path = PROC) -> str:
+    """Its command line, as it names itself, cut; empty for a zombie."""
+    try:
+        return (proc / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()[:120]
+    except OSError:
+        return ""

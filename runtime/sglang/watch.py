@@ -1,0 +1,225 @@
+"""What is looked at while the engine runs: its deadlines, its processes, its answers, and whether it is as asked."""
+
+import os
+import select
+from collections.abc import Mapping
+
+from runtime.environment import RankEnvironment
+from runtime.exits import ExitCode, RankFailure
+from runtime.log import log
+from runtime.notify import Progress, Stage
+from runtime.sglang.asking import Asking
+from runtime.sglang.command import ask_address
+from runtime.sglang.config import EngineConfig
+from runtime.sglang.deadlines import Deadlines, Work
+from runtime.sglang.effective import Effective
+from runtime.sglang.follow import Follower
+from runtime.sglang.health import Ask, Opening, Vitals, served_model
+from runtime.sglang.ports import joined, listening, reaching
+from runtime.sglang.processes import Process, bytes_read, descendants
+from runtime.sglang.smoking import Smoke
+from runtime.sglang.stages import Landmark
+from runtime.sglang.standing import StandingStill
+from runtime.sglang.transport import TransportProof
+
+LOOK_SECONDS = 1.0
+LOOK_SECONDS_READY = 5.0
+UNANSWERED_SECONDS = 45.0
+SMOKE_SECONDS = 60.0
+
+
+class Watch:
+    """``look`` is called between events and raises what ends the rank; ``pause`` says how long it may wait for them."""
+
+    def __init__(
+        self,
+        environment: RankEnvironment,
+        config: EngineConfig,
+        wanted: Mapping[str, str],
+        progress: Progress,
+        follower: Follower,
+        deadlines: Deadlines,
+        proof: TransportProof,
+        poll: select.poll,
+    ) -> None:
+        self._environment = environment
+        self._config = config
+        self._progress = progress
+        self._follower = follower
+        self._deadlines = deadlines
+        self._proof = proof
+        self._poll = poll
+        self._endpoint = ask_address(environment)
+        self._asking = Asking(self._endpoint, config, poll)
+        self._opening = Opening(config.launch)
+        self._vitals: Vitals | None = None
+        self._effective = Effective(wanted)
+        self._standing = StandingStill()
+        self._smoke: Smoke | None = None
+        self._smoke_pid = 0
+        self._smoked = ""
+        self._idle = ""
+        self._look_at = 0.0
+        self._joined: frozenset[str] = frozenset()
+        self._unanswered_since: float | None = None
+        self._processes: list[Process] = []
+        self.ready = False
+
+    def close(self) -> None:
+        self._asking.close()
+        if self._smoke is not None:
+            self._poll.unregister(self._smoke.output)
+            self._smoke.close()
+            self._smoke = None
+
+    def pause(self, now: float) -> float:
+        """Seconds until the next look has something to do."""
+        step = min(LOOK_SECONDS, self._config.launch.hung_seconds / 10)
+        return max(0.0, min(self._look_at - now, step))
+
+    def look(self, main: int, now: float) -> None:
+        """:raises RankFailure: with what ends the rank."""
+        if now >= self._look_at:
+            self._look(main, now)
+        if self._environment.rank == 0:
+            self._ask(main, now)
+
+    def _look(self, main: int, now: float) -> None:
+        limits = self._config.launch
+        most = LOOK_SECONDS_READY if self.ready else LOOK_SECONDS
+        self._look_at = now + min(most, limits.hung_seconds / 10, limits.stall_seconds / 10)
+        self._processes = [process for process in descendants(os.getpid()) if process.pid != self._smoke_pid]
+        self._effective.check(main, self._processes)
+        self._standing.sample(self._processes, self.ready, now)
+        if (standing := self._standing.longest(now, limits.hung_seconds)) is not None:
+            raise RankFailure(ExitCode.HUNG, f"{self._stage()}: {standing.sentence(now)}")
+        self._proof.check_early()
+        if self.ready:
+            if self._environment.rank != 0:
+                self._tell(now)
+            return
+        work = Work(
+            sum(bytes_read(process.pid) for process in self._processes),
+            sum(process.cpu_seconds for process in self._processes),
+        )
+        self._deadlines.worked(work, now)
+        if self._follower.stages.now.stage is Stage.RENDEZVOUS:
+            self._meet(now)
+        if (expired := self._deadlines.expired(now)) is not None:
+            raise expired
+        if self._environment.rank != 0 and self._works():
+            self._become_ready(main, now)
+
+    def _stage(self) -> Stage:
+        return Stage.READY if self.ready else self._follower.stages.now.stage
+
+    def _works(self) -> bool:
+        """A rank above 0: the engine says that it waits for work.
+
+        Its server starts only once its schedulers have reported that they are ready. Where the log is not understood,
+        that somebody listens there, on a port that was free before, says the same. What it answers says nothing.
+        """
+        return Landmark.WAITING in self._follower.stages.landmarks or listening(self._endpoint)
+
+    def _meet(self, now: float) -> None:
+        """While the group forms: who has come, and whether rank 0 can be reached at all."""
+        environment = self._environment
+        if environment.rank == 0:
+            if (found := joined(environment.rendezvous)) - self._joined:
+                self._joined |= found
+                self._deadlines.said(now)
+                count = min(len(self._joined) + 1, environment.world_size)
+                self._progress.report(
+                    Stage.RENDEZVOUS, f"connected: {', '.join(sorted(self._joined))}", (count, environment.world_size)
+                )
+            return
+        if reaching(environment.rendezvous) != "unanswered":
+            self._unanswered_since = None
+            return
+        if self._unanswered_since is None:
+            self._unanswered_since = now
+        if (silent := now - self._unanswered_since) >= min(
+            UNANSWERED_SECONDS, self._config.launch.init_stuck_seconds / 2
+        ):
+            raise RankFailure(
+                ExitCode.RENDEZVOUS_FAILED,
+                f"rendezvous: {environment.name(0)} does not answer at {environment.rendezvous} for {silent:.0f} s: "
+                "look for a firewall between the management addresses, which has to allow peers by address",
+            )
+
+    def _ask(self, main: int, now: float) -> None:
+        """Rank 0: what the engine answers, and what it is asked next."""
+        for ask, answer in self._asking.step(now):
+            if self._vitals is not None:
+                self._vitals.answered(ask, answer, now)
+            else:
+                self._opening.answered(ask, answer, now)
+        if self._vitals is not None:
+            if (hung := self._vitals.hung(now)) is not None:
+                raise hung
+            while (again := self._vitals.due(now)) is not None:
+                self._asking.ask(again, self._config.launch.canary_timeout_seconds, now)
+            self._tell(now)
+            return
+        self._open(main, now)
+
+    def _open(self, main: int, now: float) -> None:
+        if (expired := self._opening.expired(now)) is not None:
+            raise expired
+        if not self._opening.done:
+            serving = Landmark.SERVING in self._follower.stages.landmarks
+            ask = self._opening.due(serving, now)
+            if ask is not None:
+                # /health_generate answers after 20 s at the latest, the first completion may compile kernels.
+                limits = self._config.launch
+                self._asking.ask(ask, limits.hung_seconds if ask is not Ask.HEALTH else 30.0, now)
+            return
+        if self._config.launch.smoke and not self._smoked:
+            self._smoking(now)
+            return
+        self._become_ready(main, now)
+
+    def _smoking(self, now: float) -> None:
+        limits = self._config.launch
+        if self._smoke is None:
+            # What is not on the fabric that was asked for is not worth the tests.
+            self._proof.check()
+            url = f"http://{self._endpoint}"
+            self._progress.report(Stage.WARMUP, f"smoke tests {', '.join(limits.smoke)}")
+            model = served_model(self._config)
+            self._smoke = Smoke(url, limits.smoke, model, max(SMOKE_SECONDS, limits.hung_seconds))
+            self._smoke_pid = self._smoke.pid
+            self._poll.register(self._smoke.output, select.POLLIN)
+            return
+        for line in self._smoke.read():
+            self._deadlines.said(now)
+            log.info("smoke: %s", line)
+            self._progress.report(Stage.WARMUP, f"smoke: {line}")
+        outcome = self._smoke.outcome
+        if outcome is None:
+            return
+        self._poll.unregister(self._smoke.output)
+        self._smoke.close()
+        self._smoke = None
+        if not outcome.ok and limits.smoke_required:
+            raise RankFailure(ExitCode.SMOKE_FAILED, f"warmup: {outcome.sentence}")
+        (log.info if outcome.ok else log.warning)("smoke: %s", outcome.sentence)
+        self._smoked = outcome.sentence if outcome.ok else f"smoke failed: {outcome.sentence}"
+
+    def _become_ready(self, main: int, now: float) -> None:
+        self._idle = self._proof.check()
+        for process in self._effective.unchecked(main, self._processes):
+            log.warning("the environment of %s could not be read, so it was not checked", process)
+        if self._idle:
+            log.warning("%s since the start", self._idle)
+        self.ready = True
+        if self._environment.rank == 0:
+            self._vitals = Vitals(self._config.launch, "--enable-metrics" in self._config.arguments, now)
+        log.info("ready")
+        self._tell(now)
+
+    def _tell(self, now: float) -> None:
+        work = self._vitals.text(now) if self._vitals is not None else "waits for work"
+        transport = self._follower.connections.text(self._config.launch.transport)
+        failed = self._smoked if self._smoked.startswith("smoke failed") else ""
+        self._progress.ready(", ".join(part for part in (work, transport, self._idle, failed) if part))

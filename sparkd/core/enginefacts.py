@@ -1,0 +1,42 @@
+"""What is known of the engine that ranks run: its profile, and the package that is installed for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PROBE = "probe"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault of a profile, or of what it asks for: where it is written, what is there, and what is expected."""
+
+    file: str
+    key: str
+    found: str
+    expected: str
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """`wanted`: the version that the profile is written for, "" while it cannot be used, which `faults` say why.
+
+    `version` is that of the installed SGLang, "" without one; `interpreter`: that `python` is there. `strangers` are
+    what this SGLang does not know of the profile's options and variables. None is for what could not be told, with the
+    reason in `why`.
+    """
+
+    name: str
+    profile: str = ""
+    python: str = ""
+    wanted: str = ""
+    allowed: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    version: str | None = ""
+    interpreter: bool = True
+    strangers: tuple[Fault, ...] | None = None
+    why: str = ""
+
+    @property
+    def accepted(self) -> bool:
+        return bool(self.wanted) and self.version in (self.wanted, *self.allowed)
