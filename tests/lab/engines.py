@@ -96,7 +96,8 @@ class EngineRing(Ring):
         end = time.monotonic() + 30
         while True:
             answer = self.ask("spark1", "GET", f"/v1/incidents/{epoch}")
-            found = {each["node"]: each for each in answer.body.get("nodes", ())}.get(node, {})
+            nodes: dict[str, dict[str, Any]] = {each["node"]: each for each in answer.body.get("nodes", ())}
+            found = nodes.get(node, {})
             if found.get("incident") and found["incident"]["complete"]:
                 return found
             assert time.monotonic() < end, answer

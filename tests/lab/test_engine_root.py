@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.lab.sglang import model, root
+from tests.lab.shell import LabError
 
 ENGINE = Path(__file__).with_name("engine")
 
@@ -53,7 +54,7 @@ def test_a_disk_that_is_too_small_is_said_before_anything_is_loaded(
 ) -> None:
     monkeypatch.setitem(root.ROOM, "cpu", 1 << 60)
 
-    with pytest.raises(root.LabError, match=r"MB are free in .*SPARKD_LAB_CACHE"):
+    with pytest.raises(LabError, match=r"MB are free in .*SPARKD_LAB_CACHE"):
         root.make(tmp_path, print)
 
 
