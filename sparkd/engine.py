@@ -83,6 +83,7 @@ class Sglang:
             interpreter=found is None or found.python,
             strangers=self._strangers,
             why=self._why,
+            digests=dict(self.digests()),
         )
 
     def _look(self) -> None:

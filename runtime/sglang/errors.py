@@ -14,7 +14,7 @@ from runtime.sglang.stages import split_prefix
 _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r'\s+File "(?:[^"]*/)?(?P<file>[^"/]+)", line (?P<line>\d+), in (?P<name>\S+)')
 # As the traceback module prints it: a qualified name at the line's start, then a colon and the message, or nothing.
-_EXCEPTION = re.compile(r"(?P<name>(?:[A-Za-z_]\w*\.)*(?P<kind>[A-Z_]\w*))(?:: (?P<text>.*))?")
+_EXCEPTION = re.compile(r"(?P<name>(?:[A-Za-z_]\w*\.)*[A-Z_]\w*[a-z]\w*(?<!Warning))(?:: (?P<text>.*))?")
 _CHAINED = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",

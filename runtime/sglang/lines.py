@@ -54,7 +54,7 @@ class Lines:
 
     def _text(self) -> str:
         cut = len(self._rest) > self._limit
-        text = self._rest[: self._limit].decode("utf-8", "replace").strip("\r ")
+        text = self._rest[: self._limit].decode("utf-8", "replace").rstrip()
         return text + _CUT if cut else text
 
     def _take(self, bar: bool) -> Iterator[Line]:

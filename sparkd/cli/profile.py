@@ -109,7 +109,7 @@ def show_all(place: Place, *, as_json: bool) -> Exit:
         mark = " (this node's)" if row["configured"] else ""
         say(f"{style.paint(clean(row['profile']), 'bold')}{mark}  {row['file']}")
         told = f"SGLang {row['sglang']}: {row['description']}"
-        faulty = f"cannot be used, {len(row['problems'])} problems: sparkctl profile check {row['profile']}"
+        faulty = f"cannot be used: sparkctl profile check {row['profile']}"
         say("\n".join(style.wrap(clean(told if row["sglang"] else faulty), "  ", "  ")))
     if not rows:
         say(f"no profile in {' or '.join(map(str, place.folders))}")

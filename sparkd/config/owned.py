@@ -90,4 +90,4 @@ def whose_variable(name: str) -> str:
 
 
 def _some_tuning() -> str:
-    return "such as NCCL_BUFFSIZE or NCCL_MAX_NCHANNELS (sparkctl(1) lists it)"
+    return "such as NCCL_BUFFSIZE or NCCL_MAX_NCHANNELS (sparkd(8) lists it)"

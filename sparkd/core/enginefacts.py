@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 PROBE = "probe"
 
@@ -23,7 +23,7 @@ class EngineFacts:
 
     `version` is that of the installed SGLang, "" without one; `interpreter`: that `python` is there. `strangers` are
     what this SGLang does not know of the profile's options and variables. None is for what could not be told, with the
-    reason in `why`.
+    reason in `why`. `digests`: what has to be equal on all hosts, here so that a change of it is a change of the facts.
     """
 
     name: str
@@ -36,6 +36,7 @@ class EngineFacts:
     interpreter: bool = True
     strangers: tuple[Fault, ...] | None = None
     why: str = ""
+    digests: dict[str, str] = field(default_factory=dict)
 
     @property
     def accepted(self) -> bool:

@@ -34,7 +34,9 @@ def test_every_key_is_used(configured: Configured) -> None:
     settings = configured(
         """
         [engine]
-        name = "probe"
+        name = "sglang"
+        profile = "tiny"
+        python = "/opt/mine/bin/python3"
         rendezvous_port = 20001
         api = "127.0.0.1:8889"
         [listen]
@@ -60,7 +62,7 @@ def test_every_key_is_used(configured: Configured) -> None:
         node_slow_ratio = 0.25
         """
     ).load()
-    assert settings.engine == Engine("probe", 20001, "127.0.0.1:8889")
+    assert settings.engine == Engine("sglang", 20001, "127.0.0.1:8889", "tiny", "/opt/mine/bin/python3")
     assert settings.listen == Listen("127.0.0.2:7000", 7001)
     rails = RailPolicy(0.5, 50.0, 20.0, 0.25)
     assert settings.policy == Policy(1.0, 2.5, 0, 600.0, 4.0, True, 0.8, 30.0, 2048 * 1024, rails, 5400.0)
@@ -85,9 +87,25 @@ def test_secrets_stay_out_of_logs(etc: Etc) -> None:
 @pytest.mark.parametrize(
     ("extra", "line"),
     [
-        ("[engine]\nname = 'sglang'", 'engine.name: found "sglang", expected one of probe'),
-        ("[engine]\nname = ''", 'engine.name: found "", expected one of probe'),
-        ("[engine]\nname = 3", "engine.name: found 3, expected one of probe"),
+        ("[engine]\nname = 'vllm'", 'engine.name: found "vllm", expected one of probe, sglang'),
+        (
+            "[engine]\nname = 'sglang'",
+            "engine.profile: found nothing, expected the name of a profile (sparkctl profile list)",
+        ),
+        (
+            "[engine]\nname = 'sglang'\nprofile = '../x'",
+            'engine.profile: found "../x", expected the name of a profile (sparkctl profile list)',
+        ),
+        (
+            "[engine]\npython = 'python3'",
+            'engine.python: found "python3", expected a path such as "/opt/sparkd/engine/bin/python"',
+        ),
+        (
+            "[engine]\npython = '/a b'",
+            'engine.python: found "/a b", expected a path such as "/opt/sparkd/engine/bin/python"',
+        ),
+        ("[engine]\nname = ''", 'engine.name: found "", expected one of probe, sglang'),
+        ("[engine]\nname = 3", "engine.name: found 3, expected one of probe, sglang"),
         ("[engine]\nrendezvous_port = 80", "engine.rendezvous_port: found 80, expected an integer from 1024 to 65535"),
         (
             "[engine]\nrendezvous_port = true",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from sparkd.config.resolved import Resolved, Setting
 from sparkd.host.rankfiles import RunFiles
 from sparkd.ports import DoorError, RankFiles
+from tests.contract.manager import running
 from tests.fakes import FakeRankFiles
 
 ENVIRONMENT = {
@@ -105,3 +110,34 @@ def test_a_directory_that_cannot_be_written_is_told(bench: Bench) -> None:
     bench.break_it()
     with pytest.raises(DoorError, match=r"^rank files: .*Not a directory"):
         do(bench.files.write(7, ENVIRONMENT))
+
+
+ENGINE = "SPARKD_ENGINE_CONFIG"
+
+
+@pytest.mark.parametrize("value", ["it's", "a\nb", "a\tb", "naïve", "\0", "\x7f"])
+def test_what_cannot_be_between_single_quotes_is_refused(bench: Bench, value: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{ENGINE}: "):
+        do(bench.files.write(7, {"SPARKD_EPOCH": "7", ENGINE: value}))
+    assert bench.read(7) is None
+
+
+def test_systemd_gives_a_rank_the_engines_configuration_unchanged(tmp_path: Path) -> None:
+    """Every printable character, alone, doubled and between others, through JSON and the real parser."""
+    printable = [chr(code) for code in range(32, 127)]
+    odd = ["${HOME}", "$$", "%n", "\\n", "\\\\", '\\"', "a # b", " ; x", "'it''s'", "ü€𝄞", "`id`", "x" * 5000]
+    told = [*printable, *(f"{character}{character} {character}" for character in printable), *odd]
+    resolved = Resolved("p", "f", "", "1", (), (Setting("arguments", "x", tuple(told), "f"),))
+    config = resolved.config("/p", "1")
+    files = RunFiles(tmp_path)
+    do(files.write(7, {"SPARKD_EPOCH": "7", ENGINE: config, "NCCL_PROTO": "^LL128"}))
+    files.close()
+    with running() as manager:
+        environment = {**os.environ, "XDG_RUNTIME_DIR": str(manager.where)}
+        unit = ["systemd-run", "--user", "--wait", "--pipe", "--quiet"]
+        command = [*unit, "--property", f"EnvironmentFile={tmp_path}/rank-7.env", "printenv", "--null"]
+        given = subprocess.run(command, env=environment, capture_output=True, check=True).stdout.decode()
+    seen = dict(line.split("=", 1) for line in given.split("\0") if line)
+    assert seen[ENGINE] == config
+    assert json.loads(seen[ENGINE])["arguments"] == ["--x", *told]
+    assert (seen["SPARKD_EPOCH"], seen["NCCL_PROTO"]) == ("7", "^LL128")

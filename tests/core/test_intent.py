@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from sparkd.core.enginefacts import EngineFacts
+from sparkd.core.hardware import HardwareFacts
 from sparkd.core.intent import Accepted, Refused, accept, newest
 from sparkd.core.model import Intent, PeerView, RankUnit
 from sparkd.core.snapshot import Snapshot
@@ -96,6 +98,47 @@ def test_config_skew_tells_what_only_the_other_has_and_where_the_package_differs
             "make engine.lock equal on spark3 and spark1, then systemctl restart sparkd",
         ),
     }
+
+
+def test_skew_of_a_profile_names_the_key_and_how_to_mend_it() -> None:
+    """Field report config-skew."""
+    own = {"engine.profile": "tiny", "engine.version": "0.5.23", "engine.arguments.x": "1", "engine.launch.y": "2"}
+    theirs = own | {"engine.version": "0.5.24", "engine.arguments.x": "3"}
+    s = replace(idle(digests=own), peers=(peer("spark2", DOWN, digests=own), peer("spark3", DOWN, digests=theirs)))
+    answer = accept(s, "start", "x")
+    assert isinstance(answer, Refused)
+    assert {f.subject: (f.node, f.observed, f.expected, f.fix) for f in answer.findings} == {
+        "engine.version": (
+            "spark3",
+            "0.5.24",
+            "0.5.23, as on spark1",
+            "install the same version of SGLang on spark3 and spark1",
+        ),
+        "engine.arguments.x": (
+            "spark3",
+            "3",
+            "1, as on spark1",
+            "make the profile, and /etc/sparkd/engine.toml, equal on spark3 and spark1; the next start takes them",
+        ),
+    }
+
+
+def test_two_profiles_differ_in_one_finding_and_not_in_each_of_their_keys() -> None:
+    own = {"engine.profile": "tiny", "engine.arguments.x": "1", "engine.launch.y": "2"}
+    theirs = {"engine.profile": "tiny, which cannot be used"}
+    s = replace(idle(digests=own), peers=(peer("spark2", DOWN, digests=own), peer("spark3", DOWN, digests=theirs)))
+    answer = accept(s, "start", "x")
+    assert isinstance(answer, Refused)
+    assert [(f.subject, f.observed) for f in answer.findings] == [("engine.profile", "tiny, which cannot be used")]
+
+
+def test_an_engine_of_another_version_refuses_a_start_and_one_that_cannot_be_told_does_not() -> None:
+    engine = EngineFacts("sglang", "tiny", "/p", "0.5.23", version="0.5.24", strangers=None)
+    answer = accept(idle(hardware=HardwareFacts(engine=engine)), "start", "x")
+    assert isinstance(answer, Refused)
+    assert [finding.id for finding in answer.findings] == ["engine-version"]
+    unsure = replace(engine, version=None, why="no permission")
+    assert isinstance(accept(idle(hardware=HardwareFacts(engine=unsure)), "start", "x"), Accepted)
 
 
 def test_a_held_ring_stays_held_until_it_is_cleared() -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sparkd.config.launch import LAUNCH
+from sparkd.config.launch import LAUNCH, SMOKE
 from sparkd.config.owned import TUNING
 from sparkd.config.profiles import folders, listed, resolve, site_file
 from sparkd.config.resolved import DEFAULT, Resolved, Setting, Value, words
+from tests.architecture.repository import ROOT
 from tests.config.etc import unprivileged
 from tests.engine.site import PROFILE, Site
 
@@ -316,9 +318,24 @@ def test_the_words_of_a_value_give_it_back(value: Value) -> None:
         assert type(value)(found[1]) == value
 
 
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]))))
+def test_the_configuration_of_a_rank_can_stand_between_single_quotes_and_is_read_back(told: list[str]) -> None:
+    resolved = Resolved("p", "f", "", "1", (), (Setting("arguments", "x", tuple(told), "f"),))
+    config = resolved.config("/p", "1")
+    assert re.fullmatch(r"[ -&(-~]*", config)
+    assert json.loads(config)["arguments"] == ["--x", *told]
+
+
 def test_the_defaults_of_launch_are_in_their_own_ranges(site: Site) -> None:
     assert site_file(site.etc).exists() is False
     for name, rule in LAUNCH.items():
         default = list(rule.default) if isinstance(rule.default, tuple) else rule.default
         assert rule.fits(default), name
     assert resolve("tiny", folders(site.etc, site.share), site_file(site.etc)).table("launch")["hung_seconds"] == 60
+
+
+def test_the_manual_has_every_key_that_may_be_set() -> None:
+    manual = (ROOT / "packaging/man/sparkd.8").read_text()
+    chapter = manual[manual.index(".SH THE ENGINE") : manual.index(".SH MEASURING")]
+    assert {name for name in (*TUNING, *LAUNCH, *SMOKE) if not re.search(rf"\b{name}\b", chapter)} == set()
+    assert set(re.findall(r"\bNCCL_[A-Z0-9_]+", chapter)) - {"NCCL_"} == set(TUNING)

@@ -16,6 +16,8 @@ from ring_mesh.__main__ import read_cluster
 from ring_mesh.ports import FABRIC_DEVICES
 from sparkd.cli import main as sparkctl
 from sparkd.cli.failure import Exit
+from sparkd.config.launch import LAUNCH
+from sparkd.config.profiles import resolve
 from sparkd.core.actions import ROUTE_PROTOCOL
 from tests.packaging.built import MODULES, ROOT, Package, run, tree_files
 
@@ -38,11 +40,13 @@ INSTALLED = {
     "/usr/lib/sysusers.d/sparkd.conf": "-rw-r--r--",
     "/usr/sbin/sparkd": "-rwxr-xr-x",
     "/usr/share/doc/sparkd/examples/cluster.toml": "-rw-r--r--",
+    "/usr/share/doc/sparkd/examples/engine.toml": "-rw-r--r--",
     "/usr/share/doc/sparkd/examples/raw-hello.conf": "-rw-r--r--",
     "/usr/share/lintian/overrides/sparkd": "-rw-r--r--",
     "/usr/share/man/man1/sparkctl.1.gz": "-rw-r--r--",
     "/usr/share/man/man8/sparkd.8.gz": "-rw-r--r--",
     "/usr/share/polkit-1/rules.d/50-sparkd.rules": "-rw-r--r--",
+    "/usr/share/sparkd/profiles/deepseek-v4.1-flash-tp3.toml": "-rw-r--r--",
     # Compiles the private modules anew when the distribution changes its Python.
     "/usr/share/python3/runtime.d/sparkd.rtupdate": "-rwxr-xr-x",
 }
@@ -81,6 +85,7 @@ def test_everything_belongs_to_root(package: Package) -> None:
 def test_configuration_directories_wait_for_the_operator(package: Package) -> None:
     assert package.entries["/etc/sparkd/"][0] == "drwxr-xr-x"
     assert package.entries["/etc/sparkd/sparkd.toml.d/"][0] == "drwxr-xr-x"
+    assert package.entries["/etc/sparkd/profiles/"][0] == "drwxr-xr-x"
     assert not [name for name in package.files if name.startswith("/etc/sparkd/")]
 
 
@@ -139,6 +144,21 @@ def test_the_licence_is_complete(package: Package) -> None:
 def test_the_example_is_a_cluster(package: Package) -> None:
     path = package.root / "usr/share/doc/sparkd/examples/cluster.toml"
     assert read_cluster(str(path)).world_size == 3
+
+
+def test_the_example_of_a_site_overrides_the_packages_profile(package: Package) -> None:
+    """As it is, and with every line that is commented out."""
+    name, shipped = "deepseek-v4.1-flash-tp3", package.root / "usr/share/sparkd/profiles"
+    example = package.root / "usr/share/doc/sparkd/examples/engine.toml"
+    profile = resolve(name, [shipped], example)
+    assert profile.table("arguments")["model-path"] == "/srv/models/DeepSeek-V4.1-Flash"
+    text = re.sub(r"^#(?=[[a-z])", "", example.read_text(), flags=re.MULTILINE)
+    (shipped / "engine.toml").write_text(text)
+    whole = resolve(name, [shipped], shipped / "engine.toml")
+    (shipped / "engine.toml").unlink()
+    assert (whole.allowed, whole.table("environment")["NCCL_MAX_NCHANNELS"]) == (("0.5.24",), "4")
+    given = {s.name: s.value for s in whole.settings if s.table == "launch" and s.origin.endswith("engine.toml")}
+    assert given == {name: rule.default for name, rule in LAUNCH.items()}
 
 
 def test_networkmanager_leaves_exactly_the_fabric_alone(package: Package) -> None:

@@ -16,7 +16,7 @@ from sparkd.core.actions import Measure
 from sparkd.core.intent import Request
 from sparkd.core.model import RankUnit
 from sparkd.core.snapshot import Policy
-from sparkd.ports import DoorError
+from sparkd.ports import DoorError, EngineDoor
 from sparkd.reconcile.cycle import Site
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Executor, State
@@ -46,10 +46,6 @@ POLICY = Policy(backoff=0.02)
 _instances = count(1)
 
 
-async def _environment(epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
-    return {"SPARKD_EPOCH": str(epoch), "NCCL_IB_HCA": ",".join(hcas)}
-
-
 async def _rail_environment(measure: Measure) -> Mapping[str, str]:
     return {"SPARKD_EPOCH": str(measure.epoch), "DEVICES": ",".join(measure.devices)}
 
@@ -75,6 +71,7 @@ class Machine:
         self.events = EventLog(name, cluster.clock)
         self.archive = FakeArchive()
         self.peers: Any = cluster.mesh[name]
+        self.engine: EngineDoor | None = None  # of an engine that is not the probe
         self.deaf = False
         self.daemon: Loop | None = None
         self._cluster = cluster
@@ -115,7 +112,7 @@ class Machine:
             files=self.files,
             clock=self._cluster.clock,
             events=self.events,
-            environment=_environment,
+            environment=self._environment,
             rails=self.rails,
             rail_environment=_rail_environment,
         )
@@ -140,9 +137,14 @@ class Machine:
             notifier=self.notifier,
             events=self.events,
             incidents=self.incidents,
+            engine=lambda: {} if self.engine is None else self.engine.digests(),
         )
         self._cluster.mesh.wake(self.name)
         return self.daemon
+
+    async def _environment(self, epoch: int, hcas: tuple[str, ...]) -> Mapping[str, str]:
+        own = {"SPARKD_EPOCH": str(epoch), "NCCL_IB_HCA": ",".join(hcas)}
+        return own if self.engine is None else {**own, **self.engine.environment()}
 
     def boot(self) -> Loop:
         """Start the daemon, and let it run."""

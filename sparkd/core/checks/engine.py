@@ -36,7 +36,7 @@ def engine_missing(node: str, facts: EngineFacts) -> Finding:
 
 
 def engine_version(node: str, facts: EngineFacts) -> Finding:
-    others = f" or {', '.join(facts.allowed)}, which {SITE} allows" if facts.allowed else ""
+    others = f", or {', '.join(facts.allowed)}, which {SITE} allows" if facts.allowed else ""
     return Finding(
         "engine-version",
         node,
@@ -57,7 +57,8 @@ def engine_options(node: str, fault: Fault) -> Finding:
         f"{fault.file}: {fault.key}",
         fault.found,
         fault.expected,
-        f"correct {fault.file}, or set the key in {SITE}: false leaves an option out; sparkctl profile check lists all",
+        f"correct it there{'' if fault.file == SITE else f', or in {SITE}'} (false leaves an option out); "
+        "sparkctl profile check lists all",
     )
 
 

@@ -1,0 +1,156 @@
+"""The measuring itself: rounds of requests at once, with readings of the engine's counters around them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from runtime.bench.histograms import Metrics, Percentiles
+from runtime.bench.prompts import Lengths, prose
+from runtime.bench.report import Decode, Prefill, Spread
+from runtime.bench.scrape import BETWEEN_TOKENS, FIRST_TOKEN, GENERATED, Scraper, between, cached, difference
+from runtime.bench.streams import Course, rate
+from runtime.openai.client import Client
+from runtime.openai.exchange import Deadline, Kind, RequestFailed
+from runtime.openai.facts import Facts
+from runtime.openai.together import together
+
+# A token or two at the front may be shared by chance, and by tokenizers that begin each prompt with the same one.
+CACHED_PER_PROMPT = 4
+FOREIGN_SHARE = 0.02
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``tokens``: of each decoded stream. ``timeout``: seconds that one round has."""
+
+    streams: tuple[int, ...] = (1, 2, 4, 8)
+    prefill: tuple[int, ...] = (512, 2048, 8192)
+    tokens: int = 256
+    rounds: int = 3
+    timeout: float = 600.0
+
+
+class Measure:
+    """Measures one case after the other. ``report`` is told what is being done."""
+
+    def __init__(self, client: Client, facts: Facts, settings: Settings, report: Callable[[str], None]) -> None:
+        self._client = client
+        self._facts = facts
+        self._settings = settings
+        self._report = report
+        self._lengths: Lengths | None = None
+        self.scraper = Scraper(client)
+
+    def decode(self, streams: int) -> Decode:
+        """``streams`` at once, each of as many tokens. Raises RequestFailed."""
+        tokens = self._settings.tokens
+        rounds, before, after = self._rounds(
+            f"decode, {streams} streams", lambda: [prose(number) for number in range(streams)], tokens
+        )
+        courses = [course for one in rounds for course in one]
+        notes = self._notes(courses, tokens, before, after)
+        limit = self._facts.running_requests
+        if limit is not None and streams > limit:
+            notes.append(f"the engine runs {limit} requests at once, so not all {streams} streams decoded together")
+        try:
+            rates = [rate(one) for one in rounds]
+            gaps = between(before, after, BETWEEN_TOKENS)
+            first = between(before, after, FIRST_TOKEN)
+        except ValueError as error:
+            raise RequestFailed(Kind.GARBLED, f"decode, {streams} streams: {error}") from error
+        if not all(found.whole for found in rates):
+            notes.append("at no time did all streams decode, so ramps are in the rate")
+        return Decode(
+            streams,
+            tokens,
+            Spread.of([found.tokens_per_second for found in rates]),
+            Spread.of([course.ttft for course in courses]),
+            sum(course.completion for course in courses) / sum(len(course.points) for course in courses),
+            None if gaps is None else Percentiles.of_histogram(gaps),
+            Percentiles.of_weighted([gap for course in courses for gap in course.gaps()]),
+            None if first is None else Percentiles.of_histogram(first),
+            cached(before, after, [course.cached for course in courses]),
+            tuple(notes),
+        )
+
+    def prefill(self, tokens: int) -> Prefill:
+        """One prompt at a time, of about so many tokens, answered with one. Raises RequestFailed."""
+        if self._lengths is None:
+            self._lengths = Lengths(self._client, Deadline(self._settings.timeout))
+        lengths = self._lengths
+        rounds, before, after = self._rounds(f"prefill, {tokens} tokens", lambda: [lengths.prompt(tokens)], 1)
+        courses = [course for one in rounds for course in one]
+        try:
+            first = between(before, after, FIRST_TOKEN)
+        except ValueError as error:
+            raise RequestFailed(Kind.GARBLED, f"prefill, {tokens} tokens: {error}") from error
+        return Prefill(
+            tokens,
+            round(sum(course.prompt for course in courses) / len(courses)),
+            Spread.of([course.prompt / course.ttft for course in courses]),
+            Spread.of([course.ttft for course in courses]),
+            None if first is None else Percentiles.of_histogram(first),
+            cached(before, after, [course.cached for course in courses]),
+            tuple(self._notes(courses, 1, before, after)),
+        )
+
+    def _rounds(
+        self, name: str, prompts: Callable[[], list[str]], tokens: int
+    ) -> tuple[list[list[Course]], Metrics | None, Metrics | None]:
+        """A warm-up round that is thrown away, then those that count, with the metrics before and after them."""
+        count = self._settings.rounds
+        self._report(f"{name}: warm-up")
+        self._round(name, prompts(), tokens)
+        before = self.scraper.read(Deadline(self._settings.timeout))
+        rounds = []
+        for number in range(1, count + 1):
+            self._report(f"{name}: round {number} of {count}")
+            rounds.append(self._round(name, prompts(), tokens))
+        made = sum(course.completion for one in rounds for course in one)
+        after = self.scraper.settle(before, made, Deadline(self._settings.timeout))
+        return rounds, before, after
+
+    def _round(self, name: str, prompts: list[str], tokens: int) -> list[Course]:
+        deadline = Deadline(self._settings.timeout)
+        jobs = [
+            partial(
+                self._client.stream,
+                prompt,
+                deadline,
+                f"{name}, number {number}",
+                continuous=True,
+                max_tokens=tokens,
+                min_tokens=tokens,
+                ignore_eos=True,
+            )
+            for number, prompt in enumerate(prompts, 1)
+        ]
+        try:
+            return [Course.of(streamed) for streamed in together(jobs)]
+        except ValueError as error:
+            raise RequestFailed(Kind.GARBLED, f"{name}: {error}") from error
+
+    def _notes(self, courses: list[Course], tokens: int, before: Metrics | None, after: Metrics | None) -> list[str]:
+        notes = []
+        short = [course.completion for course in courses if course.completion != tokens]
+        if short:
+            notes.append(
+                f"{len(short)} of {len(courses)} streams ended after {min(short)} tokens or more, not {tokens}"
+            )
+        if not all(course.counted for course in courses) and tokens > 1:
+            notes.append("the engine does not count tokens as it streams: each message is taken for equally many")
+        hits = cached(before, after, [course.cached for course in courses])
+        if hits is not None and hits > CACHED_PER_PROMPT * len(courses):
+            total = sum(course.prompt for course in courses)
+            notes.append(
+                f"{hits} of {total} tokens of prompts came from the prefix cache: prefill looks faster than it is"
+            )
+        made = sum(course.completion for course in courses)
+        if before is not None and after is not None and GENERATED in after.values:
+            counted = difference(before, after, GENERATED)
+            if abs(counted - made) > FOREIGN_SHARE * made:
+                notes.append(
+                    f"the engine generated {counted:.0f} tokens meanwhile, {made} of them for this: "
+                    "others are at work, and are in its percentiles"
+                )
+        return notes
