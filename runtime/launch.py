@@ -10,8 +10,13 @@ Optional, in seconds: SPARKD_RENDEZVOUS_TIMEOUT (60), SPARKD_RAIL_TIMEOUT (10), 
 SPARKD_CANARY_INTERVAL (1), SPARKD_CANARY_TIMEOUT (10), SPARKD_CONTROL_GRACE (300: from then on a management network
 that is silent while the rails go on is a warning; it never ends a group); and SPARKD_RAIL_PORT (20100).
 
-Exit status: 0 told to stop, 64 bad environment, 69 rendezvous failed, 70 a member was lost, 74 a rail failed a
-check, 1 a defect of the engine. Progress goes to ``$NOTIFY_SOCKET``, the story to standard error.
+With SPARKD_ENGINE=sglang, SGLang runs as a child, and SPARKD_ENGINE_CONFIG says how: the profile that the daemon has
+resolved, as JSON (see :mod:`runtime.sglang.config`). Its NCCL_* and GLOO_* variables are passed on, SPARKD_* never.
+
+Exit status: 0 told to stop, 64 bad environment or a port that is taken, 65 the engine refused its arguments or
+configuration, 69 rendezvous failed, 70 a member was lost, 71 the engine's group did not form, 72 no progress while
+loading, 73 it hangs, 74 a rail failed a check, 75 transport or environment are not as asked, 76 a smoke test failed,
+1 a defect of the engine, or that it was killed. Progress goes to ``$NOTIFY_SOCKET``, the story to standard error.
 """
 
 import logging

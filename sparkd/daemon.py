@@ -213,7 +213,8 @@ def _wire(
     reach = _reach(settings, poller)
     stack.callback(reach.close)
     instance = f"{os.getpid()}-{os.urandom(4).hex()}"
-    identity = Identity(instance, settings.engine.name, settings.engine.api, reach.port)
+    profile = settings.engine.profile if engine is not None else ""
+    identity = Identity(instance, settings.engine.name, settings.engine.api, reach.port, profile)
     site = Site(settings.node, settings.cluster, settings.policy, equal, identity, settings.tick)
     incidents = Incidents(
         settings.node, tuple(node.name for node in settings.cluster.nodes), partial(_evidence, settings), events

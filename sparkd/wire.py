@@ -88,8 +88,11 @@ class RailStatus:
 
 @dataclass(frozen=True)
 class EngineStatus:
+    """`profile`: "" for an engine that has none."""
+
     name: str
     api: str
+    profile: str = ""
 
 
 @dataclass(frozen=True)

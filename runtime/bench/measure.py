@@ -99,9 +99,11 @@ class Measure:
     ) -> tuple[list[list[Course]], Metrics | None, Metrics | None]:
         """A warm-up round that is thrown away, then those that count, with the metrics before and after them."""
         count = self._settings.rounds
+        first = self.scraper.read(Deadline(self._settings.timeout))
         self._report(f"{name}: warm-up")
-        self._round(name, prompts(), tokens)
-        before = self.scraper.read(Deadline(self._settings.timeout))
+        warm = sum(course.completion for course in self._round(name, prompts(), tokens))
+        # What is counted late of the warm-up would be taken for part of the rounds.
+        before = self.scraper.settle(first, warm, Deadline(self._settings.timeout))
         rounds = []
         for number in range(1, count + 1):
             self._report(f"{name}: round {number} of {count}")

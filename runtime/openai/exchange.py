@@ -15,11 +15,8 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import Any, cast
 from urllib.parse import urlsplit
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 ANSWER_MAX_BYTES = 64 << 20
 LINE_MAX_BYTES = 4 << 20
@@ -156,7 +153,7 @@ class _Incoming(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
+    def readinto(self, buffer: Any, /) -> int:
         self._connection.settimeout(self._deadline.left())
         count = self._connection.recv_into(buffer)
         self.received += count

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from runtime.environment import RankEnvironment
 from runtime.exits import ExitCode, RankFailure
-from runtime.log import divert, log
+from runtime.log import PRIORITIES, divert, goes_to_journal, log
 from runtime.notify import Progress, Stage
 from runtime.sglang import stacks
 from runtime.sglang.child import Child, kill_all
@@ -25,7 +25,7 @@ from runtime.sglang.deadlines import Deadlines
 from runtime.sglang.follow import Follower
 from runtime.sglang.memory import oom_kills
 from runtime.sglang.ports import demand_free
-from runtime.sglang.processes import Process, descendants
+from runtime.sglang.processes import Process, alive, descendants
 from runtime.sglang.relay import Relay
 from runtime.sglang.stages import Step
 from runtime.sglang.transport import SYSFS, Connections, TransportProof, devices
@@ -34,15 +34,20 @@ from runtime.sglang.watch import Watch
 
 # Within the unit's TimeoutStopSec=10, after which systemd would kill the launcher and whatever it has not ended.
 STOP_SECONDS = 8.0
+REPORT_SECONDS = 1.0
 # For the stacks that the processes print themselves.
 STACKS_SECONDS = 2.0
 _STUCK = frozenset({ExitCode.INIT_STUCK, ExitCode.LOAD_STALLED, ExitCode.HUNG})
 
 
 def run_sglang(
-    environment: RankEnvironment, progress: Progress, environ: Mapping[str, str] = os.environ, sysfs: Path = SYSFS
+    environment: RankEnvironment,
+    progress: Progress,
+    environ: Mapping[str, str] = os.environ,
+    sysfs: Path = SYSFS,
+    stop_seconds: float = STOP_SECONDS,
 ) -> ExitCode:
-    """Run a rank of SGLang until it is told to stop.
+    """Run a rank of SGLang until it is told to stop; it then has ``stop_seconds`` to end in order.
 
     :raises BadEnvironment: its configuration cannot be used.
     :raises RankFailure: the engine did not come up, is not what was asked for, ended, or stands still.
@@ -53,7 +58,7 @@ def run_sglang(
     # Whoever reads standard error may be slow; the engine writes to a pipe that only this process empties.
     before = divert(relay)  # type: ignore[arg-type]
     try:
-        return Rank(environment, progress, config, environ, wanted, relay, sysfs).run()
+        return Rank(environment, progress, config, environ, wanted, relay, sysfs, stop_seconds).run()
     finally:
         relay.finish()
         divert(before or sys.stderr)
@@ -71,6 +76,7 @@ class Rank:
         wanted: Mapping[str, str],
         relay: Relay,
         sysfs: Path,
+        stop_seconds: float,
     ) -> None:
         now = time.monotonic()
         self._environment = environment
@@ -78,12 +84,16 @@ class Rank:
         self._config = config
         self._environ = environ
         self._relay = relay
+        self._journal = goes_to_journal(environ)
         self._stop = False
+        self._stop_seconds = stop_seconds
+        self._ended = False
+        self._reported_at = 0.0
         self._oom_kills = oom_kills()
         self._poll = select.poll()
         connections = Connections(environment.rank, environment.world_size)
         self._deadlines = Deadlines(config.launch, now)
-        self._follower = Follower(connections, self._deadlines, self._entered)
+        self._follower = Follower(connections, self._deadlines, self._pass_on, self._entered)
         hcas = devices(wanted)
         proof = TransportProof(environment, config.launch.transport, hcas, connections, sysfs)
         self._watch = Watch(environment, config, wanted, progress, self._follower, self._deadlines, proof, self._poll)
@@ -105,7 +115,7 @@ class Rank:
                 return self._live(child, wakeup)
             finally:
                 self._watch.close()
-                kill_all(child, lambda seconds: self._turn(child, wakeup, seconds), log.warning)
+                self._finish(child, wakeup)
                 child.close()
 
     def _live(self, child: Child, wakeup: int) -> ExitCode:
@@ -114,16 +124,15 @@ class Rank:
                 self._watch.look(child.pid, time.monotonic())
                 self._turn(child, wakeup, self._watch.pause(time.monotonic()))
         except RankFailure as failure:
+            self._ended = True
             log.error("%s", failure.sentence)
             if failure.code in _STUCK:
                 self._evidence(child, wakeup)
             raise
+        self._ended = True
         if self._stop:
             return self._end(child, wakeup)
-        # The rest of the tree follows by itself or is killed; then everything that was said has been written.
-        kill_all(child, lambda seconds: self._turn(child, wakeup, seconds), log.warning)
-        self._follower.read(child.output, time.monotonic())
-        self._follower.finish(time.monotonic())
+        self._finish(child, wakeup)
         now = oom_kills()
         struck = now - self._oom_kills if now is not None and self._oom_kills is not None else 0
         stage = Stage.READY if self._watch.ready else self._follower.stages.now.stage
@@ -149,22 +158,38 @@ class Rank:
             # Every writer is gone; the end of the main process is told by SIGCHLD.
             self._poll.unregister(child.output)
 
+    def _pass_on(self, level: int, line: str) -> None:
+        # As the engine wrote it: a traceback is known by how its lines begin.
+        priority = f"<{PRIORITIES[level]}>" if self._journal else ""
+        self._relay.write(f"{priority}{line}\n")
+        self._relay.flush()
+
     def _entered(self, step: Step, now: float) -> None:
         self._deadlines.entered(step.stage, now)
-        if not self._watch.ready:
-            self._progress.report(step.stage, step.text, step.count)
+        moved = step.count is None or step.count[0] in (0, step.count[1])
+        # Each status wakes systemd, the daemon and whoever watches.
+        if self._watch.ready or self._ended or not (moved or now - self._reported_at >= REPORT_SECONDS):
+            return
+        self._reported_at = now
+        self._progress.report(step.stage, step.text, step.count)
+
+    def _finish(self, child: Child, wakeup: int) -> None:
+        """Nothing of the engine is left after this, and everything that it has said has been taken."""
+        kill_all(child, lambda seconds: self._turn(child, wakeup, seconds), log.warning)
+        self._follower.read(child.output, time.monotonic())
+        self._follower.finish(time.monotonic())
 
     def _end(self, child: Child, wakeup: int) -> ExitCode:
         log.info("told to stop")
         self._progress.stopping()
         self._watch.close()
         child.terminate()
-        end = time.monotonic() + STOP_SECONDS
+        end = time.monotonic() + self._stop_seconds
         while descendants(os.getpid()) and (left := end - time.monotonic()) > 0:
             self._turn(child, wakeup, min(left, 0.1))
             child.reap()
         if left_over := descendants(os.getpid()):
-            log.warning("killing what is left after %.0f s: %s", STOP_SECONDS, _names(left_over))
+            log.warning("killing what is left after %g s: %s", self._stop_seconds, _names(left_over))
         return ExitCode.OK
 
     def _evidence(self, child: Child, wakeup: int) -> None:
@@ -174,10 +199,13 @@ class Rank:
             for process in processes:
                 stacks.dump_python(pyspy, process.pid, log.warning)
         # Last the main process, whose end would take the others along before they have printed anything.
-        stacks.ask_for_python_stacks([process for process in processes if process.pid != child.pid])
+        others = {process.pid for process in processes} - {child.pid}
+        stacks.ask_for_python_stacks(others)
         end = time.monotonic() + STACKS_SECONDS
-        while (left := end - time.monotonic()) > 0:
-            self._turn(child, wakeup, min(left, 0.1))
+        while (left := end - time.monotonic()) > 0 and others & {
+            process.pid for process in alive(descendants(os.getpid()))
+        }:
+            self._turn(child, wakeup, min(left, 0.05))
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[int]:

@@ -5,7 +5,6 @@ import os
 import re
 from collections.abc import Callable
 
-from runtime.log import log
 from runtime.notify import Stage
 from runtime.sglang.deadlines import Deadlines
 from runtime.sglang.errors import FirstError
@@ -15,8 +14,11 @@ from runtime.sglang.transport import Connections
 
 BAR_SECONDS = 5.0
 READ_MAX = 1 << 20
-_ERROR = re.compile(
-    r"^(?:\[[^\]]*\] )?(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b|\berror: |^Traceback \(|hit an exception"
+_ERROR = re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception)\b|^[\w .-]+: error: |^Fatal Python error: ")
+# What the launcher's own questions leave in the log, every few seconds for as long as the engine is idle.
+_OWN = re.compile(
+    r'"(?:GET /metrics|GET /health_generate|POST /generate) HTTP/1\.1" 200'
+    r"|Prefill batch(?: \[\d+\])?, #new-seq: 1, .*#running-req: 0, #queue-req: 0"
 )
 _WARNING = re.compile(r"\bWarning: |\bWARN(?:ING)?\b", re.IGNORECASE)
 
@@ -29,16 +31,28 @@ def level(line: str) -> int:
 
 
 class Follower:
-    """Reads the engine's output. ``entered`` is told of every new step, ``now`` in seconds of a monotonic clock."""
+    """Reads the engine's output. ``now`` is seconds of a monotonic clock.
 
-    def __init__(self, connections: Connections, deadlines: Deadlines, entered: Callable[[Step, float], None]) -> None:
+    ``say`` is given each line as it is, with its level, and ``entered`` every new step.
+    Until ``quiet_until`` the records of a single small request are not passed on.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        deadlines: Deadlines,
+        say: Callable[[int, str], None],
+        entered: Callable[[Step, float], None],
+    ) -> None:
         self.stages = Stages()
         self.errors = FirstError()
         self.connections = connections
         self._deadlines = deadlines
+        self._pass_on = say
         self._entered = entered
         self._lines = Lines(is_bar)
         self._bar_at = -BAR_SECONDS
+        self.quiet_until = 0.0
 
     def read(self, output: int, now: float) -> bool:
         """Take what there is; False when nothing will come any more."""
@@ -73,9 +87,11 @@ class Follower:
                 self._entered(step, now)
 
     def _say(self, line: Line, now: float) -> None:
+        if now < self.quiet_until and _OWN.search(line.text):
+            return
         # A bar is drawn many times a second for somebody who watches a terminal.
         if line.bar:
             if now - self._bar_at < BAR_SECONDS:
                 return
             self._bar_at = now
-        log.log(level(line.text), "| %s", line.text)
+        self._pass_on(level(line.text), line.text)

@@ -15,6 +15,7 @@ from runtime.sglang.tokens import Tokens, read_tokens
 STARTING_SECONDS = 5.0
 RETRY_SECONDS = 2.0
 METRICS_SECONDS = 5.0
+GRACE_SECONDS = 5.0
 
 
 class Ask(enum.Enum):
@@ -94,7 +95,7 @@ class Opening:
         self._asking = False
         if ask is Ask.HEALTH:
             self._answers = answer.status == 200
-            self._next = now if self._answers else now + STARTING_SECONDS
+            self._next = now if self._answers else now + min(STARTING_SECONDS, self._limits.canary_idle_seconds / 2)
             return
         self.done = gave_a_token(ask, answer)
         self._why = answer.describe()
@@ -118,14 +119,15 @@ class Opening:
 class Vitals:
     """After ready. ``metrics``: the engine was started with ``--enable-metrics``.
 
-    The silence counts from when the first question without an answer was put, not from the last sign of life: a member
-    that stands still is found by its own launcher first, which knows what it has.
+    The silence counts from when the first question without an answer was put, not from the last sign of life, and a
+    little longer than may be: a member that stands still is found first by its own launcher, which knows what it has.
     """
 
     def __init__(self, limits: Limits, metrics: bool, now: float) -> None:
         self._limits = limits
         self._metrics = metrics
         self._pause = min(METRICS_SECONDS, limits.canary_idle_seconds / 2, limits.hung_seconds / 6)
+        self._grace = min(GRACE_SECONDS, limits.hung_seconds / 4)
         self._sample_at = now
         self._canary_at = now + limits.canary_idle_seconds
         self._asking: set[Ask] = set()
@@ -187,7 +189,7 @@ class Vitals:
 
     def hung(self, now: float) -> RankFailure | None:
         """Neither the counters nor a canary have told of a token for too long."""
-        if self._silent_since is None or now - self._silent_since < self._limits.hung_seconds:
+        if self._silent_since is None or now - self._silent_since < self._limits.hung_seconds + self._grace:
             return None
         running = f", {self._tokens.running} requests running" if self._tokens is not None else ""
         return RankFailure(

@@ -1,5 +1,6 @@
 """The ports of a start: free before it, and who has connected during it."""
 
+import contextlib
 import errno
 import os
 import socket
@@ -56,16 +57,21 @@ def _holder(endpoint: Endpoint, proc: Path) -> str:
         for local, _, state, inode in _sockets(proc)
         if local.port == endpoint.port and state == _LISTEN and local.host in (endpoint.host, "0.0.0.0")
     }
+    wanted = {f"socket:[{inode}]" for inode in inodes}
     for name in os.listdir(proc):
-        if not name.isdigit():
-            continue
-        try:
-            links = [os.readlink(entry.path) for entry in os.scandir(proc / name / "fd")]
-        except OSError:
-            continue
-        if any(f"socket:[{inode}]" in links for inode in inodes):
+        if name.isdigit() and wanted & set(_open_files(proc / name / "fd")):
             return f"pid {name} listens there: {title(int(name), proc)}"
     return "who listens there is another user's" if inodes else ""
+
+
+def _open_files(directory: Path) -> Iterable[str]:
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return
+    for name in names:
+        with contextlib.suppress(OSError):
+            yield os.readlink(directory / name)
 
 
 def listening(endpoint: Endpoint, proc: Path = PROC) -> bool:

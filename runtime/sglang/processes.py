@@ -1,6 +1,7 @@
 """The engine's processes as /proc shows them."""
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +51,17 @@ def descendants(root: int, proc: Path = PROC) -> list[Process]:
     while more := {p.pid for p in everyone.values() if p.parent in below} - below:
         below |= more
     return [everyone[pid] for pid in sorted(below - {root}) if pid in everyone]
+
+
+def again(processes: Iterable[Process], proc: Path = PROC) -> list[Process]:
+    """The same processes as they are now, without those that are gone."""
+    now = ((process, read_process(process.pid, proc)) for process in processes)
+    return [new for old, new in now if new is not None and new.started == old.started]
+
+
+def alive(processes: Iterable[Process]) -> list[Process]:
+    """Those that have not ended; a zombie only waits for its parent."""
+    return [process for process in processes if process.state not in ("Z", "X")]
 
 
 def bytes_read(pid: int, proc: Path = PROC) -> int:

@@ -74,14 +74,14 @@ def dump_python(pyspy: str, pid: int, say: Callable[[str], None]) -> None:
         say(f"  {line}")
 
 
-def ask_for_python_stacks(processes: Iterable[Process]) -> None:
+def ask_for_python_stacks(pids: Iterable[int]) -> None:
     """Have Python's faulthandler print the stacks of all threads, which ends the processes.
 
     A stopped process takes no signal but SIGKILL until it is continued.
     """
-    for process in processes:
+    for pid in pids:
         for number in (signal.SIGABRT, signal.SIGCONT):
             try:
-                os.kill(process.pid, number)
+                os.kill(pid, number)
             except OSError:
                 break

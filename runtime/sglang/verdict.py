@@ -72,8 +72,9 @@ def _judge(end: End) -> tuple[ExitCode, str]:
         return ExitCode.INTERNAL_ERROR, f"{error.text} {describe_status(error.code)}"
     sentence = error.sentence()
     if end.stage is Stage.INIT:
-        own_errno = error.name == "OSError" and _ERRNO.match(error.text)
-        if error.name in _CONFIGURATION and not own_errno:
+        names = {error.name, error.led_to.partition(":")[0]}
+        # What the machine refuses may come right; what was configured does not.
+        if names & _CONFIGURATION and not _ERRNO.search(f"{error.text} {error.led_to}"):
             return ExitCode.ENGINE_REFUSED, sentence
     elif end.stage is Stage.RENDEZVOUS:
         if _NOT_JOINED.search(sentence) or _PEER_GONE.search(sentence):

@@ -16,16 +16,18 @@ from runtime.sglang.effective import Effective
 from runtime.sglang.follow import Follower
 from runtime.sglang.health import Ask, Opening, Vitals, served_model
 from runtime.sglang.ports import joined, listening, reaching
-from runtime.sglang.processes import Process, bytes_read, descendants
+from runtime.sglang.processes import Process, again, bytes_read, descendants
 from runtime.sglang.smoking import Smoke
 from runtime.sglang.stages import Landmark
 from runtime.sglang.standing import StandingStill
 from runtime.sglang.transport import TransportProof
 
 LOOK_SECONDS = 1.0
-LOOK_SECONDS_READY = 5.0
+# Once ready, the processes that are known are looked at each time, and for new ones only so often.
+SEARCH_SECONDS_READY = 5.0
 UNANSWERED_SECONDS = 45.0
 SMOKE_SECONDS = 60.0
+QUIET_SECONDS = 2.0
 
 
 class Watch:
@@ -59,7 +61,7 @@ class Watch:
         self._smoke_pid = 0
         self._smoked = ""
         self._idle = ""
-        self._look_at = 0.0
+        self._look_at = self._search_at = 0.0
         self._joined: frozenset[str] = frozenset()
         self._unanswered_since: float | None = None
         self._processes: list[Process] = []
@@ -74,8 +76,7 @@ class Watch:
 
     def pause(self, now: float) -> float:
         """Seconds until the next look has something to do."""
-        step = min(LOOK_SECONDS, self._config.launch.hung_seconds / 10)
-        return max(0.0, min(self._look_at - now, step))
+        return max(0.0, min(self._look_at - now, LOOK_SECONDS))
 
     def look(self, main: int, now: float) -> None:
         """:raises RankFailure: with what ends the rank."""
@@ -86,10 +87,13 @@ class Watch:
 
     def _look(self, main: int, now: float) -> None:
         limits = self._config.launch
-        most = LOOK_SECONDS_READY if self.ready else LOOK_SECONDS
-        self._look_at = now + min(most, limits.hung_seconds / 10, limits.stall_seconds / 10)
-        self._processes = [process for process in descendants(os.getpid()) if process.pid != self._smoke_pid]
-        self._effective.check(main, self._processes)
+        self._look_at = now + min(LOOK_SECONDS, limits.hung_seconds / 10, limits.stall_seconds / 10)
+        if now >= self._search_at:
+            self._search_at = now + SEARCH_SECONDS_READY if self.ready else now
+            self._processes = [process for process in descendants(os.getpid()) if process.pid != self._smoke_pid]
+            self._effective.check(main, self._processes)
+        else:
+            self._processes = again(self._processes)
         self._standing.sample(self._processes, self.ready, now)
         if (standing := self._standing.longest(now, limits.hung_seconds)) is not None:
             raise RankFailure(ExitCode.HUNG, f"{self._stage()}: {standing.sentence(now)}")
@@ -158,7 +162,9 @@ class Watch:
             if (hung := self._vitals.hung(now)) is not None:
                 raise hung
             while (again := self._vitals.due(now)) is not None:
-                self._asking.ask(again, self._config.launch.canary_timeout_seconds, now)
+                seconds = self._config.launch.canary_timeout_seconds
+                self._asking.ask(again, seconds, now)
+                self._follower.quiet_until = now + min(seconds, QUIET_SECONDS)
             self._tell(now)
             return
         self._open(main, now)

@@ -79,12 +79,14 @@ def _head(ring: Json, style: Style) -> list[str]:
     first, *more = style.wrap(_summary(ring, phase), f"{phase.upper()}  ", "  ")
     engine = ring.get("engine")
     engine = engine if isinstance(engine, dict) else {}
+    profile = clean(engine.get("profile"))
+    runs = f"{clean(engine.get('name'))}{f' with {profile}' if profile else ''}"
     conductor = clean(ring.get("conductor"))
     told = [
         f"ring {clean(ring.get('cluster'))}, epoch {clean(ring.get('epoch'))}",
         _wanted(ring),
         *_budget(ring),
-        f"engine {clean(engine.get('name'))}, API on {conductor} {clean(engine.get('api'))}",
+        f"engine {runs}, API on {conductor} {clean(engine.get('api'))}",
         f"told by {clean(ring.get('node'))}, conductor {conductor}",
     ]
     head = style.paint(phase.upper(), PHASE_COLOURS.get(phase, "bold")) + first.removeprefix(phase.upper())

@@ -3,7 +3,8 @@
 Budget: `restarts` automatic restarts of a formed group within `window`, each after a back-off that doubles; then the
 ring is held. An end before the group formed costs no budget, but the pause grows when one follows another, and the same
 first error twice in a row while the ring was coming up is held at once: a third try would end the same way. So is a
-second death for want of memory, and the first if the kernel's OOM killer struck while the rank was coming up.
+second death for want of memory, and the first if the kernel's OOM killer struck while the rank was coming up; and the
+first refusal by an engine of its arguments or its configuration.
 An operator's start begins a new history, because it begins a new Intent without deaths.
 """
 
@@ -18,8 +19,11 @@ from sparkd.core.boots import BootMemory
 from sparkd.core.model import Attempt, Death, HostFacts, Intent, RankUnit, Unknown
 from sparkd.core.snapshot import Snapshot
 
-# Exit statuses with which a rank says that another one is the cause (runtime.launch): never the root of a death.
-_CONSEQUENCES = frozenset({69, 70})
+# Exit statuses with which a rank says that another one is, or may be, the cause (runtime.launch): only the root of a
+# death if no other end is. 71: the group did not form, which every rank that waited for another one says.
+_CONSEQUENCES = frozenset({69, 70, 71})
+# The engine refused what it was told, which is the same at the next try.
+_REFUSED = "exit:65"
 _ALIKE = 5
 _REMEMBERED = 10
 _SIGNALS = {2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
@@ -203,6 +207,8 @@ def _same_twice(history: tuple[Death, ...]) -> str:
     vain = history[-_in_vain(history) :] if _in_vain(history) else ()
     alike = [death for death in vain if death.signature == last.signature]
     signature = last.signature.split(":", 1)[1]
+    if signature.startswith(_REFUSED) and not last.ready:
+        return "the engine refuses its configuration, as it would at every further try"
     own_error = signature.startswith("exit:") and signature != "exit:not-started" and not hearsay(last)
     if own_error and len(history) > 1 and vain[-2:] == history[-2:] and history[-2].signature == last.signature:
         return "the same end twice while coming up"

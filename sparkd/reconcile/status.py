@@ -21,6 +21,7 @@ class Identity:
     engine: str
     engine_api: str
     probe_port: int = 0
+    profile: str = ""
 
 
 def report(s: Snapshot, d: Decision, identity: Identity, sequence: int) -> Report:
@@ -92,7 +93,7 @@ def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
         ),
         fabric=_fabric(s),
         cables=s.cables,
-        engine=wire.EngineStatus(identity.engine, identity.engine_api),
+        engine=wire.EngineStatus(identity.engine, identity.engine_api, identity.profile),
         deaths=d.intent.deaths,
         maintenance=d.intent.maintenance if d.intent.paused else None,
         rails=tuple(_rail(rail) for rail in s.rated),

@@ -77,6 +77,11 @@ def screen(of: dict[str, Any], width: int = 80) -> list[str]:
     return status(of, Style(width), NOW).splitlines()
 
 
+def test_the_profile_is_named_beside_the_engine() -> None:
+    engine = {"name": "sglang", "api": "127.0.0.1:8888", "profile": "tiny"}
+    assert "  engine sglang with tiny, API on spark1 127.0.0.1:8888" in screen(STARTING | {"engine": engine})
+
+
 def test_the_whole_screen() -> None:
     assert "\n".join(screen(STARTING)) == (
         """\

@@ -241,13 +241,32 @@ def test_the_clock_of_the_host_of_a_death_decides_neither_pause_nor_budget(clock
     assert held.held
 
 
-@pytest.mark.parametrize("signature", ["signal:11", "left", "result:resources", "exit:69:rank # (spark3) missing"])
+@pytest.mark.parametrize(
+    "signature",
+    ["signal:11", "left", "result:resources", "exit:69:rank # (spark3) missing", "exit:71:the group has not formed"],
+)
 def test_the_same_end_before_forming_is_not_tried_for_ever(signature: str) -> None:
     noise = tuple(death(e, NOW - 900 + e, signature=f"1:{signature}", **UNFORMED) for e in range(4))
     held = issued(after(noise, dead("spark2", signature=signature, **UNFORMED), now=NOW + 301))
     assert held is not None
     assert held.held
     assert "the same end 5 times while coming up" in held.reason
+
+
+def test_what_an_engine_refuses_is_not_tried_again() -> None:
+    refused = dead("spark2", signature="exit:65:init: unrecognized arguments", sentence="init: no --x", **UNFORMED)
+    held = issued(after((), refused, now=NOW + 30))
+    assert held is not None
+    assert held.held
+    assert "the engine refuses its configuration" in held.reason
+    assert "init: no --x" in held.reason
+
+
+def test_a_group_that_did_not_form_is_not_the_cause_beside_an_end_that_says_more() -> None:
+    stuck = dead("spark3", at=NOW - 1, signature="exit:71:the group has not formed", **UNFORMED)
+    s = after((), dead("spark2", signature="exit:1:no such checkpoint", **UNFORMED))
+    s = with_peer(s, peer("spark3", s.intent, attempt=stuck))
+    assert [d.node for d in recovery.deaths(s)] == ["spark2", "spark3"]
 
 
 def test_two_different_nodes_lost_while_coming_up_are_not_the_same_end() -> None:

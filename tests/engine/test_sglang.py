@@ -7,8 +7,11 @@ import contextlib
 import functools
 import json
 import os
+import threading
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,27 +19,40 @@ import pytest
 from sparkd.config import Engine, Listen, Paths, Settings
 from sparkd.config.settings import Keeping
 from sparkd.core import checks
+from sparkd.core.doctor import shared
 from sparkd.core.enginefacts import EngineFacts
 from sparkd.core.hardware import HardwareFacts
+from sparkd.core.model import Intent
 from sparkd.core.snapshot import Policy
 from sparkd.engine import CONFIG, Sglang
+from sparkd.environments import StartGids, environment_of_ranks
 from sparkd.host.engine import EngineFiles
+from sparkd.host.gids import SysfsGids
+from sparkd.host.hardware import Hardware
 from sparkd.host.rankfiles import render
 from sparkd.ports import DoorError
+from sparkd.reconcile.executor import State
+from tests.checks.spark import Spark
 from tests.core.builders import CLUSTER
 from tests.engine.site import PROFILE, PYTHON, Site
-from tests.reconcile.running import in_loop
+from tests.reconcile.running import in_loop, until
 
+OF_ONE_HOST = ("memory", "gids", "owners", "rank", "supervisors", "rails", "engine")
 CHECKS = ("profile-bad", "engine-missing", "engine-version", "engine-options")
 
 
 class CountedFiles(EngineFiles):
-    """`children`: how often SGLang's options were read."""
+    """`children`: how often SGLang's options were read. They are read while `go` is set."""
 
-    children = 0
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.children = 0
+        self.go = threading.Event()
+        self.go.set()
 
     def options(self, *question: Any) -> dict[str, Any]:
         self.children += 1
+        assert self.go.wait(10)
         return super().options(*question)
 
 
@@ -46,8 +62,8 @@ class Bench:
         self.files = CountedFiles(site.root)
         paths = Paths.beside(site.etc / "sparkd.toml", {})
         engine = Engine("sglang", profile="tiny", python=PYTHON)
-        settings = Settings("spark1", CLUSTER, Policy(), 5.0, engine, Listen(), paths, None, b"", Keeping())
-        self.engine = Sglang(settings, self.files, site.share)
+        self.settings = Settings("spark1", CLUSTER, Policy(), 5.0, engine, Listen(), paths, None, b"", Keeping())
+        self.engine = Sglang(self.settings, self.files, site.share)
 
     async def verdicts(self) -> dict[str, str]:
         facts = await self.engine.observe()
@@ -209,13 +225,17 @@ async def test_a_package_without_its_source_is_unknown(bench: Bench) -> None:
 
 @with_bench
 async def test_an_answer_that_comes_too_late_for_one_look_is_there_for_the_next(bench: Bench) -> None:
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.001):
-            await bench.engine.observe()
+    bench.files.go.clear()
+    late = asyncio.create_task(bench.engine.observe())
+    await until(lambda: bench.files.children == 1)
+    late.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await late
     with pytest.raises(DoorError, match="has not answered for"):
         await bench.engine.observe()
-    end = time.monotonic() + 5
+    bench.files.go.set()
     facts = None
+    end = time.monotonic() + 5
     while facts is None:
         assert time.monotonic() < end
         await asyncio.sleep(0.01)
@@ -223,3 +243,61 @@ async def test_an_answer_that_comes_too_late_for_one_look_is_there_for_the_next(
             facts = await bench.engine.observe()
     assert facts.strangers == ()
     assert bench.files.children == 1
+
+
+# Where it is used.
+
+
+@with_bench
+async def test_a_rank_is_given_the_plan_the_tuning_and_the_profile(bench: Bench) -> None:
+    bench.site.override("[environment]\nNCCL_BUFFSIZE = 4194304\n")
+    await bench.engine.begin()
+    state = State(Intent(), None)
+    gids = StartGids(bench.settings, state, SysfsGids(bench.site.root))
+    given = await environment_of_ranks(bench.settings, state, gids, bench.engine)(7, ())
+    planned = await environment_of_ranks(bench.settings, state, gids)(7, ())
+    changed = {name for name in given if given[name] != planned.get(name)}
+    assert changed == {"NCCL_BUFFSIZE", CONFIG}
+    assert (given["SPARKD_ENGINE"], given["NCCL_BUFFSIZE"]) == ("sglang", "4194304")
+    assert render(given).count("\n") == len(given)
+
+
+@with_bench
+async def test_a_rank_whose_profile_has_become_bad_is_given_nothing(bench: Bench) -> None:
+    bench.site.override("[launch]\ntransport = 'tcp'\n")
+    await bench.engine.begin()
+    state = State(Intent(), None)
+    environment = environment_of_ranks(
+        bench.settings, state, StartGids(bench.settings, state, SysfsGids(bench.site.root)), bench.engine
+    )
+    with pytest.raises(DoorError, match=r"the profile tiny cannot be used: .*launch\.transport"):
+        await environment(7, ())
+
+
+@with_bench
+async def test_each_look_at_the_host_has_the_engine_also_the_quick_one_before_a_start(bench: Bench) -> None:
+    hardware = Hardware([20000], Spark(bench.site.root / "host").root, engine=bench.engine)
+    try:
+        facts = await hardware.observe()
+        assert facts.engine is not None
+        assert facts.engine.strangers == ()
+        bench.site.profile(PROFILE + "tp-size = 3\n")
+        glanced = await hardware.supervisors(facts)
+        assert glanced.engine is not None
+        assert [fault.key for fault in glanced.engine.faults] == ["arguments.tp-size"]
+        assert glanced.kernel is facts.kernel
+        assert shared(glanced) == replace(glanced, **dict.fromkeys(OF_ONE_HOST))
+        bench.engine.close()
+        lost = await hardware.supervisors(facts)
+        assert (lost.engine, lost.why("engine")) == (None, "the engine's files is closed")
+    finally:
+        hardware.close()
+
+
+@in_loop
+async def test_without_a_door_the_engine_is_the_probe(tmp_path: Path) -> None:
+    hardware = Hardware([20000], Spark(tmp_path).root)
+    try:
+        assert (await hardware.observe()).engine == EngineFacts("probe")
+    finally:
+        hardware.close()

@@ -21,6 +21,7 @@ from tests.runtime.fake_metrics import FakeMetrics
 from tests.runtime.fake_model import Faults, chat, complete, tokens
 
 TEMPLATE = ["<user>", "<assistant>"]
+DRIP_SECONDS = 6.0
 
 
 class Refusal(Exception):
@@ -28,10 +29,8 @@ class Refusal(Exception):
 
 
 class FakeEngine:
-    """Use as a context manager. ``prefill`` and ``decode``: seconds per token; ``merged``: tokens in each message.
-
-    ``window``: how long a request waits for others to join it, so that a batch is one however slow the machine is.
-    """
+    """Use as a context manager. ``prefill`` and ``decode``: seconds per token; ``merged``: tokens in each message;
+    ``late``: seconds until the counters know of a stream that has ended."""
 
     def __init__(
         self,
@@ -47,11 +46,13 @@ class FakeEngine:
         metrics: bool = True,
         continuous: bool = True,
         cache_report: bool = False,
+        late: float = 0.0,
     ) -> None:
         self.faults = faults or Faults()
         self.prefill, self.decode, self.merged = prefill, decode, merged
         self.limit, self.context, self.page, self.chunk = running, context, page, chunk
         self.has_metrics, self.continuous, self.cache_report = metrics, continuous, cache_report
+        self.late = late
         self.metrics = FakeMetrics()
         self.seen: Counter[str] = Counter()
         self.prompts: list[list[str]] = []
@@ -97,7 +98,7 @@ class FakeEngine:
             self.peak = max(self.peak, self._running)
             self._changed.notify_all()
             if together:
-                self._changed.wait_for(lambda: self._running >= together or self.closing.is_set(), 0.3)
+                self._changed.wait_for(lambda: self._running >= together or self.closing.is_set(), 0.2)
             running = max(self._running, self.peak if together and self.peak >= together else 0)
         try:
             yield running
@@ -296,6 +297,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._write(b"data: [DONE]\n\n")
         self._write(b"")
         # SGLang counts a request as finished after it has handed out its last token.
+        engine.closing.wait(engine.late)
         self._finished(prompt, done, cached)
 
     def _event(self, document: dict[str, Any]) -> None:
@@ -313,7 +315,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _drip(self) -> None:
         self.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
-        while not self.engine.closing.wait(0.02):
+        # Long enough for any test; a client without a deadline shall fail it, not hang it.
+        end = time.monotonic() + DRIP_SECONDS
+        while time.monotonic() < end and not self.engine.closing.wait(0.02):
             self.wfile.write(b" ")
 
     def _reset(self) -> None:

@@ -127,6 +127,9 @@ def test_the_plot_is_a_picture_of_the_figures() -> None:
     assert (base - before[0][1]) / (base - before[2][1]) == pytest.approx(51.0 / 85.4, abs=0.01)
     assert (base - behind[0][1]) / (base - before[0][1]) == pytest.approx(25.0 / 51.0, abs=0.01)
     assert len(root.findall(".//s:circle", space)) == 9
+    # The axis says what the heights mean.
+    heights = {text.text: base - float(text.get("y", "0")) + 4 for text in root.findall(".//s:text", space)[4:10]}
+    assert heights["60"] / (base - before[0][1]) == pytest.approx(60 / 51.0, abs=0.01)
     texts = [text.text for text in root.findall(".//s:text", space)]
     assert "deepseek <v4.1>, 0.5.23, on spark1" in texts
     assert {"51.0", "75.1", "85.4", "2000", "2223"} <= set(texts)

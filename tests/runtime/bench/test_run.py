@@ -9,7 +9,10 @@ import pytest
 from runtime.bench.measure import Settings
 from runtime.bench.report import Report
 from runtime.bench.run import run
+from runtime.bench.scrape import GENERATED, Scraper, difference
 from runtime.bench.table import table
+from runtime.openai.client import Client
+from runtime.openai.exchange import Deadline, Server
 from runtime.openai.words import words
 from tests.runtime.fake_engine import FakeEngine
 from tests.runtime.fake_model import Faults
@@ -125,6 +128,19 @@ def test_others_at_work_are_noticed() -> None:
         (case,) = measure(engine).decode
     assert len(case.notes) == 1
     assert case.notes[0].startswith("the engine generated 84 tokens meanwhile, 24 of them for this")
+
+
+def test_counters_that_come_late_are_waited_for() -> None:
+    with FakeEngine(decode=0.002, late=0.15) as engine:
+        assert measure(engine).decode[0].notes == ()
+        client = Client(Server.at(engine.url), "tiny")
+        scraper = Scraper(client)
+        before = scraper.read(Deadline(5))
+        client.stream("a ring", Deadline(5), max_tokens=7, ignore_eos=True)
+        after = scraper.settle(before, 7, Deadline(5))
+    assert before is not None
+    assert after is not None
+    assert difference(before, after, GENERATED) == 7
 
 
 def test_more_streams_than_the_engine_runs_are_no_batch() -> None:

@@ -72,7 +72,14 @@ def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     value["launch"]["surprise"] = 1
     value["environment"] = {"SPARKD_GROUP_KEY": "x", "BAD-NAME": "x", "TOKEN": 5}
     said = "\n".join(problems(value))
-    for part in ("python: ", "surprise: not a key", "transport: ", "launch.surprise", "SPARKD_GROUP_KEY", "BAD-NAME"):
+    for part in (
+        "python: ",
+        "CONFIG: surprise: not a key",
+        "transport: ",
+        "CONFIG: launch.surprise: not a key",
+        "SPARKD_GROUP_KEY",
+        "BAD-NAME",
+    ):
         assert part in said
     assert "environment.TOKEN: expected a text" in said
 

@@ -87,14 +87,14 @@ def test_silence_is_counted_from_the_first_question_without_an_answer(tmp_path: 
     for now in range(25):
         engine.second(now)
     engine.answers = False
-    for now in range(25, 90):
+    for now in range(25, 95):
         engine.second(now)
         assert engine.vitals.hung(now) is None
-    assert engine.vitals.text(89) == "no token for 69 s, canary: no answer in time"
-    hung = engine.vitals.hung(90)
+    assert engine.vitals.text(94) == "no token for 74 s, canary: no answer in time"
+    hung = engine.vitals.hung(95)
     assert hung is not None
     assert hung.code == 73
-    assert "no token for 70 s although asked, 2 canaries without one (the last: no answer in time)" in hung.sentence
+    assert "no token for 75 s although asked, 3 canaries without one (the last: no answer in time)" in hung.sentence
 
 
 def test_a_token_of_anybody_ends_the_silence(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_an_error_is_an_answer_without_a_token(tmp_path: Path) -> None:
     assert vitals.due(10) is Ask.METRICS
     assert vitals.due(10) is Ask.GENERATE
     vitals.answered(Ask.GENERATE, Answer(500, b"CUDA error"), 10.2)
-    assert vitals.hung(70) is not None
+    assert vitals.hung(75) is not None
     assert "HTTP 500 CUDA error" in vitals.text(20)
 
 

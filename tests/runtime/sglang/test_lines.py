@@ -1,5 +1,7 @@
 """Lines out of a pipe, in whatever pieces they come."""
 
+import tracemalloc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +26,16 @@ def test_invalid_utf_8_is_replaced_and_a_long_line_is_cut() -> None:
     (long,) = texts(b"x" * 1_000_000 + b"\n")
     assert long.text == "x" * LINE_MAX + " [cut]"
     assert texts(b"x" * LINE_MAX + b"\n") == [Line("x" * LINE_MAX)]
+
+
+def test_a_line_without_an_end_is_not_kept() -> None:
+    lines = Lines(is_bar)
+    tracemalloc.start()
+    for _ in range(100):
+        assert list(lines.feed(b"x" * 65536)) == []
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
 
 
 def test_a_bar_is_seen_before_anything_ends_it_and_once() -> None:

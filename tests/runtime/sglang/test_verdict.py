@@ -22,6 +22,12 @@ LATE = raised("DistStoreError", "Timed out after 41 seconds waiting for clients.
         (End(2, Stage.INIT, Found(Kind.ARGUMENTS, "unrecognized arguments: --x")), 65, "init: the engine refused its"),
         (End(1, Stage.INIT, raised("OSError", "Can't load '/x'")), 65, "init: OSError: Can't load '/x'"),
         (End(1, Stage.INIT, raised("OSError", "[Errno 28] No space left on device")), 1, "No space left"),
+        (
+            End(1, Stage.INIT, Found(Kind.EXCEPTION, "x", "LookupError", led_to="OSError: y")),
+            65,
+            "it led to OSError: y",
+        ),
+        (End(1, Stage.INIT, Found(Kind.EXCEPTION, "x", "A", led_to="OSError: [Errno 28] y")), 1, "[Errno 28]"),
         (End(1, Stage.INIT, raised("ImportError", "libcuda.so.1")), 1, "ImportError"),
         (End(1, Stage.LOAD, raised("ValueError", "does not fit")), 1, "load: ValueError: does not fit"),
         (End(-9, Stage.RENDEZVOUS, LATE), 69, "2/3 clients joined"),

@@ -10,7 +10,7 @@ from runtime.smoke import run
 from tests.runtime.fake_engine import FakeEngine
 from tests.runtime.fake_model import Faults
 
-SECONDS = 0.4
+SECONDS = 0.3
 
 
 @pytest.mark.parametrize(
@@ -19,21 +19,21 @@ SECONDS = 0.4
         (
             "arithmetic",
             Faults(hang="/v1/chat/completions"),
-            r"POST /v1/chat/completions \(sum 1 of 4, 17 \+ 25\): no whole answer within 0.4 s, not one byte",
+            r"POST /v1/chat/completions \(sum 1 of 4, 17 \+ 25\): no whole answer within 0.3 s, not one byte",
         ),
         (
             "stream",
             Faults(hang_after=4),
-            r"POST /v1/completions \(streamed\): no whole answer within 0.4 s, only \d+ bytes",
+            r"POST /v1/completions \(streamed\): no whole answer within 0.3 s, only \d+ bytes",
         ),
         (
             "completion",
             Faults(drip=True),
-            r"POST /v1/completions \(32 tokens\): no whole answer within 0.4 s, only \d+ by",
+            r"POST /v1/completions \(32 tokens\): no whole answer within 0.3 s, only \d+ by",
         ),
-        ("batch", Faults(hang="/server_info"), "GET /server_info: no whole answer within 0.4 s, not one byte"),
-        ("health", Faults(hang="/health_generate"), "GET /health_generate: no whole answer within 0.4 s"),
-        ("repeat", Faults(hang="/v1/models"), "GET /v1/models: no whole answer within 0.4 s"),
+        ("batch", Faults(hang="/server_info"), "GET /server_info: no whole answer within 0.3 s, not one byte"),
+        ("health", Faults(hang="/health_generate"), "GET /health_generate: no whole answer within 0.3 s"),
+        ("repeat", Faults(hang="/v1/models"), "GET /v1/models: no whole answer within 0.3 s"),
     ],
 )
 def test_a_server_that_hangs_is_a_sentence(name: str, faults: Faults, sentence: str) -> None:
@@ -49,12 +49,12 @@ def test_a_server_that_hangs_is_a_sentence(name: str, faults: Faults, sentence: 
 
 
 def test_one_deadline_is_for_all_requests_of_a_check() -> None:
-    with FakeEngine(prefill=0.02) as engine:
+    with FakeEngine(prefill=0.012) as engine:
         began = time.monotonic()
         (check,) = run(engine.url, ["arithmetic"], model="tiny", timeout=SECONDS, report=lambda _: None).results
         took = time.monotonic() - began
-    # Each sum takes 0.3 s or less, so no single request is too slow.
-    assert re.search(r"sum [23] of 4, .*no whole answer within 0.4 s", check.sentence), check.sentence
+    # Each sum takes 0.2 s or less, so no single request is too slow.
+    assert re.search(r"sum [23] of 4, .*no whole answer within 0.3 s", check.sentence), check.sentence
     assert took < 5 * SECONDS
 
 
@@ -78,7 +78,7 @@ def test_a_listener_that_never_accepts() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=1) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}"
         (check,) = run(url, ["completion"], model="tiny", timeout=SECONDS, report=lambda _: None).results
-    assert "no whole answer within 0.4 s, not one byte" in check.sentence
+    assert "no whole answer within 0.3 s, not one byte" in check.sentence
 
 
 @pytest.mark.parametrize("url", ["https://127.0.0.1:8888", "ftp://x", "http://", "http://a:b@c:1", "http://h:99999"])

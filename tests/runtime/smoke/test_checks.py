@@ -132,6 +132,13 @@ def test_sizes_that_cannot_be_tried_are_named() -> None:
     assert "none around a chunk of 8192" in sentence
 
 
+def test_no_prompt_is_asked_twice() -> None:
+    with FakeEngine() as engine:
+        assert smoke(engine, "prompts").ok
+    # Two to learn how long a word is, two around each size, and a long one.
+    assert engine.seen["/v1/chat/completions"] == 2 + 2 + 2 + 1
+
+
 def test_no_name_is_guessed() -> None:
     with pytest.raises(ValueError, match="no smoke check is called arithmetics; there are health, completion"):
         run("http://127.0.0.1:1", ["health", "arithmetics"], model="", timeout=1, report=LINES.append)

@@ -5,7 +5,6 @@ environment says what is to go wrong, and how long things take.
 """
 
 import argparse
-import contextlib
 import ctypes
 import itertools
 import json
@@ -16,7 +15,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NoReturn
 
@@ -62,7 +60,7 @@ class Scheduler:
         self.counted = 0
         self.running = 0
         self._numbers = itertools.count(1)
-        self._answers: dict[int, "queue.Queue[bool]"] = {}
+        self._answers: dict[int, queue.Queue[bool]] = {}
 
     def wait_until_ready(self) -> None:
         assert self.process.stdout is not None
@@ -115,7 +113,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         if self.path == "/health_generate":
             if not os.environ.get("FAKE_NEVER"):
                 before = self.engine.counted
@@ -141,7 +139,7 @@ class Handler(BaseHTTPRequestHandler):
             f'sglang:realtime_tokens_total{{{labels},mode="decode"}} {self.engine.counted}.0\n'
         )
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/v1/chat/completions":
             if os.environ.get("FAKE_NO_TEMPLATE"):
@@ -194,7 +192,10 @@ def serve(options: argparse.Namespace, engine: Scheduler) -> NoReturn:
 
 
 def wait_for_work(options: argparse.Namespace, engine: Scheduler) -> NoReturn:
-    """A rank above 0: a server that always says that all is well, and no way to end it but by rank 0's word."""
+    """A rank above 0: a server that always says that all is well, and no way to end it but by rank 0's word.
+
+    SIGTERM is only remarked upon, so that alone it ends nothing.
+    """
     handler = type("Dummy", (BaseHTTPRequestHandler,), {"do_GET": lambda self: self.send_response(200)})
     server = ThreadingHTTPServer((options.host, options.port), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -208,15 +209,6 @@ def wait_for_work(options: argparse.Namespace, engine: Scheduler) -> NoReturn:
     sys.exit(0)
 
 
-@contextlib.contextmanager
-def last_words() -> Iterator[None]:
-    """FAKE_STUBBORN: neither SIGTERM nor rank 0's word ends it."""
-    if os.environ.get("FAKE_STUBBORN"):
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal = lambda *_: None  # type: ignore[assignment]
-    yield
-
-
 def main() -> None:
     """Start as SGLang does, and stay."""
     options = arguments()
@@ -228,12 +220,11 @@ def main() -> None:
             raise OSError(f"Can't load the configuration of '{options.model_path}'.") from error
     ctypes.CDLL(None).prctl(15, b"sglang::main", 0, 0, 0)
     signal.signal(signal.SIGQUIT, child_failed)
-    with last_words():
-        engine = Scheduler(options)
-        engine.wait_until_ready()
-        if options.node_rank > 0:
-            wait_for_work(options, engine)
-        serve(options, engine)
+    engine = Scheduler(options)
+    engine.wait_until_ready()
+    if options.node_rank > 0:
+        wait_for_work(options, engine)
+    serve(options, engine)
 
 
 if __name__ == "__main__":

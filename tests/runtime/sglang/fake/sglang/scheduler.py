@@ -146,7 +146,7 @@ def main() -> None:
     libc.prctl(15, f"sglang::scheduler_TP{sys.argv[1]}".encode(), 0, 0, 0)
     try:
         run(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
-    except Exception:
+    except Exception:  # noqa: BLE001 - as SGLang does
         say(f"Scheduler hit an exception: {traceback.format_exc()}")
         os.kill(os.getppid(), signal.SIGQUIT)
         time.sleep(5)
