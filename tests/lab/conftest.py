@@ -51,6 +51,22 @@ def engine_ring(request: pytest.FixtureRequest) -> Iterator[EngineRing]:
         yield ring
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests with `engine_ring` into the order of their file, one engine after the other.
+
+    pytest would group them by the position of the engine in each test's own list of them, and start engines twice.
+    """
+    slots = [place for place, item in enumerate(items) if "engine_ring" in getattr(item, "fixturenames", ())]
+    for place, item in zip(slots, sorted((items[place] for place in slots), key=_turn), strict=True):
+        items[place] = item
+
+
+def _turn(item: pytest.Item) -> tuple[int, int]:
+    assert isinstance(item, pytest.Function)
+    return KINDS.index(item.callspec.params["engine_ring"]), item.function.__code__.co_firstlineno
+
+
 @pytest.fixture
 def clock(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Notes for the end of the run how long it took from the test's start, or from the last note, to something."""
