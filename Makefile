@@ -3,6 +3,8 @@
 .PHONY: help deps deb lab lab-down test vm-test mutate soak bench lint clean
 LAB := tests/lab/lab
 BIN := .venv/bin
+# A completion, of a model that has learnt nothing.
+ASK := curl -sS --json '{"prompt": "The ring is", "max_tokens": 24, "temperature": 0}' 127.0.0.1:8888/v1/completions
 
 help: ## List the targets
 	@echo "Targets of make:"
@@ -15,12 +17,17 @@ deps: ## Install what building and testing need (packages as root, and .venv)
 deb: deps ## Build build/deb/sparkd_VERSION_all.deb
 	@packaging/build-deb
 
-lab: deb ## Three virtual Sparks with the package installed and the ring ready (root)
-	@$(LAB) up
+lab: deb ## Three virtual Sparks with the package installed and the ring ready (root). ENGINE=sglang: with SGLang
+	@$(LAB) up --engine $(or $(ENGINE),probe)
 	@$(LAB) exec spark1 -- sparkctl up --wait
 	@echo
 	@$(LAB) exec spark1 -- sparkctl status
 	@echo
+ifeq ($(ENGINE),sglang)
+	$(LAB) exec spark1 -- $(ASK)
+	@echo
+	@echo
+endif
 	@echo "The ring is ready. How to go on:"
 	@printf '  %-58s %s\n' \
 	    "$(LAB) exec spark2 -- sparkctl status --watch" "every node answers for the ring" \
@@ -33,6 +40,7 @@ lab-down: ## Remove the virtual Sparks
 	@$(LAB) down
 
 test: deb ## All tests that need no Spark; they use labs of their own (root). ARGS="-k plan" for some of them
+	@$(if $(ARGS),,tests/lab/engine >/dev/null || echo "The tests with SGLang will fail; the others go on.")
 	@$(BIN)/python -m pytest $(ARGS)
 
 mutate: deps ## Break each rule of the core in a copy of the tree, and see the tests notice. ARGS="gates.py" for some

@@ -19,8 +19,8 @@ from tests.lab.shell import LabError, environment
 EPILOG = f"""Nodes are {", ".join(NODES)} (with --nodes 4 also {ALL_NODES[-1]}); exec also knows "{OUTSIDE}", a
 stranger on the management network with fabric ports of its own.
 A node that reboots (`lab exec spark2 -- systemctl reboot`) comes back by itself; one that powers off stays off.
-SPARKD_LAB_DIR is where a lab lives (a second directory is a second lab), SPARKD_LAB_CACHE where the base image is
-kept, SPARKD_LAB_INSTALL=1 lets `up` install what the machine lacks."""
+SPARKD_LAB_DIR is where a lab lives (a second directory is a second lab), SPARKD_LAB_CACHE where the base image and
+SGLang are kept, SPARKD_LAB_INSTALL=1 lets `up` install what the machine lacks."""
 
 RECABLE = """A cable is spark1.p0-spark2.p1, or, of one PCI domain alone, spark1.p0.0002-spark2.p1.0002. An end may
 be of "outside", a machine that is no member. "usual" is a ring from each port 0 to the next node's port 1."""
@@ -35,7 +35,9 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument(
         "--nodes", type=int, choices=[2, 3, 4], help="how many (default: 3); two share one cable of ports 0"
     )
-    up.add_argument("--engine", choices=["probe"], default="probe", help="what the ring runs (default: probe)")
+    up.add_argument(
+        "--engine", choices=["probe", "sglang"], default="probe", help="what the ring runs (default: probe)"
+    )
     up.add_argument("--deb", type=Path, help="the package (default: the newest build/deb/sparkd_*.deb)")
     up.add_argument("--bare", action="store_true", help="stop after the boot, with nothing installed")
     commands.add_parser("down", help="remove the lab, also what is left of one that was killed")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Generator, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
 from types import FrameType
 
 import pytest
 
 from tests.lab.control import Lab
+from tests.lab.engines import KINDS, EngineKind, EngineRing, made_patient
 from tests.lab.journals import keep_journals
 from tests.lab.layout import places
 from tests.lab.ring import Ring
 from tests.lab.shell import locked
+
+TIMES = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +37,55 @@ def sized_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     with _lab(f"of-{request.param}", request.param) as made:
         made.up()
         yield made
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind.name)
+def engine_ring(request: pytest.FixtureRequest) -> Iterator[EngineRing]:
+    """The ring of a lab of each engine in turn, which comes back after any number of deaths; down at first."""
+    kind: EngineKind = request.param
+    with _lab(f"engine-{kind.name}") as made:
+        made.up(engine=kind.name)
+        made_patient(made)
+        ring = EngineRing(made, kind)
+        ring.settled()
+        yield ring
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests with `engine_ring` into the order of their file, one engine after the other.
+
+    pytest would group them by the position of the engine in each test's own list of them, and start engines twice.
+    """
+    slots = [place for place, item in enumerate(items) if "engine_ring" in getattr(item, "fixturenames", ())]
+    for place, item in zip(slots, sorted((items[place] for place in slots), key=_turn), strict=True):
+        items[place] = item
+
+
+def _turn(item: pytest.Item) -> tuple[int, int]:
+    assert isinstance(item, pytest.Function)
+    return KINDS.index(item.callspec.params["engine_ring"]), item.function.__code__.co_firstlineno
+
+
+@pytest.fixture
+def clock(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Notes for the end of the run how long it took from the test's start, or from the last note, to something."""
+    last = time.monotonic()
+
+    def note(what: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        request.config.stash.setdefault(TIMES, []).append(f"{now - last:6.1f} s  {request.node.name}: {what}")
+        last = now
+
+    return note
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if times := config.stash.get(TIMES, []):
+        terminalreporter.section("times in the lab")
+        for line in times:
+            terminalreporter.line(line)
 
 
 @pytest.fixture(scope="module")

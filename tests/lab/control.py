@@ -24,6 +24,7 @@ from tests.lab.layout import (
     parse_cables,
     places,
 )
+from tests.lab.sglang import root as sglang
 from tests.lab.shell import LabError, kill_steps, locked, replace, run
 
 Say = Callable[[str], None]
@@ -87,6 +88,8 @@ class Lab:
         self._note(phase="starting")
         say("base root file system")
         tree = base.make(self.places.cache)
+        if engine == "sglang":
+            self.places.engine.write_text(str(sglang.make(self.places.cache, say)))
         say("network")
         nodes = self.nodes
         wires.create(self.places, nodes)
@@ -103,6 +106,7 @@ class Lab:
         with self._exclusive():
             self._clear()
             base.tidy(self.places.cache)
+            sglang.tidy(self.places.cache)
 
     def is_up(self) -> bool:
         """Whether an `up` was completed here and every host is running or was switched off on purpose."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.lab import cgroups, wires
 from tests.lab.base import INIT_PATH
 from tests.lab.layout import Places, address
+from tests.lab.sglang import root as sglang
 from tests.lab.shell import (
     LabError,
     Process,
@@ -108,8 +109,11 @@ def supervise(places: Places, node: str) -> int:
     """
     own = process(os.getpid())
     assert own is not None
+    engine = _engine(places)
     try:
         own.write(places.node(node) / "supervisor")
+        if engine:
+            sglang.hold(engine)
         while True:
             boot_again = _boot(places, node) == REBOOT_STATUS
             (places.node(node) / "init").unlink(missing_ok=True)
@@ -123,6 +127,11 @@ def supervise(places: Places, node: str) -> int:
         return 1
 
 
+def _engine(places: Places) -> Path | None:
+    """The directory that the hosts see as their engine's, if this lab has one."""
+    return Path(places.engine.read_text()) if places.engine.exists() else None
+
+
 def _boot(places: Places, node: str) -> int:
     """One life of the host, from power-on to its end. Returns the exit status of systemd-nspawn."""
     group = places.cgroup(node)
@@ -132,6 +141,7 @@ def _boot(places: Places, node: str) -> int:
     wires.attach(places, node)
     wires.change(places, power_on=[node])
     space = places.netns_path(node)
+    engine = _engine(places)
     command = [
         # Without this, the host's /sys would be of the namespace nspawn itself runs in.
         "nsenter", f"--net={space}", "systemd-nspawn", "--quiet", "-D", str(places.root(node)),
@@ -140,7 +150,8 @@ def _boot(places: Places, node: str) -> int:
         "--register=no", "--keep-unit", f"--network-namespace-path={space}",
         "--kill-signal=SIGRTMIN+3", "--console=pipe", "--resolv-conf=off", "--timezone=off", "--link-journal=no",
         # Given a network namespace, nspawn would withhold these.
-        "--capability=CAP_NET_ADMIN,CAP_IPC_LOCK,CAP_BPF", "--system-call-filter=bpf", INIT_PATH,
+        "--capability=CAP_NET_ADMIN,CAP_IPC_LOCK,CAP_BPF", "--system-call-filter=bpf",
+        *([f"--bind-ro={engine}:{sglang.MOUNTED}"] if engine else []), INIT_PATH,
     ]  # fmt: skip
     with (places.node(node) / "console.log").open("ab") as console:
         nspawn = subprocess.Popen(

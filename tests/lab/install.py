@@ -19,6 +19,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 ACTIVE_SECONDS = 30.0
 HEARD_SECONDS = 30.0
 CLUSTER = "/root/cluster"
+PROFILE = Path(__file__).with_name("sglang") / "lab-tiny.toml"
+"""How SGLang is started in the lab."""
 FABRIC = """
 [fabric]
 measure_seconds = 0.15
@@ -48,8 +50,11 @@ def cluster_toml(engine: str, nodes: Sequence[str] = NODES, fabric: str = FABRIC
     text = f'[cluster]\nname = "lab"\nbase_range = "10.77.0.0/21"\nmanagement_interface = "{MANAGEMENT_DEVICE}"\n'
     for rank, node in enumerate(nodes):
         text += f'\n[[cluster.node]]\nname = "{node}"\nrank = {rank}\naddress = "{address(node)}"\n'
+    text += fabric + f'\n[engine]\nname = "{engine}"\n'
+    if engine == "sglang":
+        text += f'profile = "{PROFILE.stem}"\n'
     # Tests take the power from the same hosts again and again.
-    return text + fabric + f'\n[engine]\nname = "{engine}"\n\n[recovery]\nhard_reset_hours = 0\n'
+    return text + "\n[recovery]\nhard_reset_hours = 0\n"
 
 
 def everywhere(lab: Lab, package: Path, engine: str, say: Callable[[str], None]) -> None:
@@ -59,6 +64,8 @@ def everywhere(lab: Lab, package: Path, engine: str, say: Callable[[str], None])
     """
     say(f"installing {package.name}")
     lab.each(lambda node: _install(lab, node, package))
+    if engine == "sglang":
+        lab.each(lambda node: _add_profile(lab, node))
     say("making a cluster of them")
     first = lab.nodes[0]
     (lab.places.root(first) / "root/cluster.toml").write_text(cluster_toml(engine, lab.nodes))
@@ -89,6 +96,12 @@ def _install(lab: Lab, node: str, package: Path) -> None:
     shutil.copyfile(package, lab.places.root(node) / "var/cache" / package.name)
     apt = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "--no-install-recommends")
     lab.exec(node, *apt, f"/var/cache/{package.name}", timeout=120)
+
+
+def _add_profile(lab: Lab, node: str) -> None:
+    profiles = lab.places.root(node) / "etc/sparkd/profiles"
+    profiles.mkdir(exist_ok=True)
+    shutil.copyfile(PROFILE, profiles / PROFILE.name)
 
 
 def _configure(lab: Lab, node: str) -> None:

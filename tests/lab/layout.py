@@ -170,6 +170,11 @@ class Places:
         return self.directory / "wires.json"
 
     @property
+    def engine(self) -> Path:
+        """Has the directory of the engine that the hosts see; not there in a lab of the probe."""
+        return self.directory / "engine"
+
+    @property
     def wires_netns(self) -> str:
         return f"{self.prefix}-wires"
 

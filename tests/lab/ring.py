@@ -37,11 +37,12 @@ class Hosts(Protocol):
 
 
 class RingOn:
-    """The ring on any such hosts; `patience`: seconds that a request may take."""
+    """The ring on any such hosts; `patience`: seconds that a request may take, `soon`: those that a phase may."""
 
-    def __init__(self, hosts: Hosts, patience: int = 10) -> None:
+    def __init__(self, hosts: Hosts, patience: int = 10, soon: float = 40) -> None:
         self.hosts = hosts
         self.patience = patience
+        self.soon = soon
 
     def ask(self, node: str, method: str, path: str, *options: str, tcp: bool = False) -> Answer:
         """One request from the node itself: over its Unix socket, or over 127.0.0.1 as anybody there may."""
@@ -74,11 +75,11 @@ class RingOn:
             time.sleep(0.1)
 
     def phase(
-        self, phase: str, nodes: tuple[str, ...] | None = None, seconds: float = 40, above: int = -1
+        self, phase: str, nodes: tuple[str, ...] | None = None, seconds: float | None = None, above: int = -1
     ) -> dict[str, Any]:
         """Waits until all `nodes` say that phase in an epoch above `above`; returns the first's ring."""
-        asked = nodes or self.hosts.nodes
-        rings = [self.until(n, lambda r: r["phase"] == phase and r["epoch"] > above, seconds) for n in asked]
+        asked, most = nodes or self.hosts.nodes, self.soon if seconds is None else seconds
+        rings = [self.until(n, lambda r: r["phase"] == phase and r["epoch"] > above, most) for n in asked]
         return rings[0]
 
     def settled(self, seconds: float = 30) -> None:
@@ -177,6 +178,6 @@ class RingOn:
 class Ring(RingOn):
     """The ring of a lab, whose cables and power can be taken as well."""
 
-    def __init__(self, lab: Lab) -> None:
-        super().__init__(lab)
+    def __init__(self, lab: Lab, soon: float = 40) -> None:
+        super().__init__(lab, soon=soon)
         self.lab = lab
