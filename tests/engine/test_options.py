@@ -17,6 +17,8 @@ from sparkd.ports import DoorError
 from tests.architecture.repository import ROOT
 from tests.engine.record import listing, recorded
 from tests.engine.site import FIELDS, PYTHON, Site
+from tests.lab.layout import places
+from tests.lab.sglang import root
 
 SHIPPED = sorted((ROOT / "profiles").glob("*.toml"))
 SERVER_ARGS = '''
@@ -217,15 +219,12 @@ def test_every_setting_of_a_shipped_profile_says_why_and_on_whose_word(file: Pat
     assert len(own) > 20
 
 
+@pytest.mark.lab
 def test_the_record_is_what_the_installed_release_says() -> None:
-    """Needs SGLang: /opt/sparkd/engine, or the directory of the package in SPARKD_TEST_SGLANG."""
-    given = os.environ.get("SPARKD_TEST_SGLANG", "")
-    usual = sorted(Path("/opt/sparkd/engine").glob("lib/python3*/site-packages/sglang"))
-    places = [Path(given)] if given else usual
-    if not places:
-        pytest.skip("no SGLang here: neither in /opt/sparkd/engine nor in SPARKD_TEST_SGLANG")
-    version = next(places[0].parent.glob("sglang-*.dist-info")).name.split("-")[1].removesuffix(".dist")
-    found = listing(places[0])
+    """SGLang is the lab's: it takes some minutes to be installed, once."""
+    packages = next((root.make(places().cache, print) / "lib").glob("python3*/site-packages"))
+    version = next(packages.glob("sglang-*.dist-info")).name.split("-")[1].removesuffix(".dist")
+    found = listing(packages / "sglang")
     present = {part: {k: v for k, v in found[part].items() if v is not None} for part in ("options", "variables")}
     assert present == {part: recorded(version)[part] for part in present}
 

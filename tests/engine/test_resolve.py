@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime.smoke import CHECKS
 from sparkd.config.launch import LAUNCH, SMOKE
 from sparkd.config.owned import TUNING
 from sparkd.config.profiles import folders, listed, resolve, site_file
@@ -336,9 +336,7 @@ def test_the_defaults_of_launch_are_in_their_own_ranges(site: Site) -> None:
 
 
 def test_the_smoke_tests_that_may_be_named_are_those_that_there_are() -> None:
-    if importlib.util.find_spec("runtime.smoke") is None:
-        pytest.skip("runtime.smoke is not in this tree")
-    assert tuple(importlib.import_module("runtime.smoke").CHECKS) == SMOKE
+    assert tuple(CHECKS) == SMOKE
 
 
 def test_the_manual_has_every_key_that_may_be_set() -> None:
