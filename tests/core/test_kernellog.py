@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from sparkd.core import checks, guard
+from sparkd.core import checks
+from sparkd.core.actions import Record
 from sparkd.core.checks.memory import GIB
+from sparkd.core.decide import decide
 from sparkd.core.hardware import HardwareFacts, PciFacts, PciFunction
 from sparkd.core.kernellog import broken_function, out_of_memory, wants_memory
 from tests.core.builders import attempt
+from tests.core.test_decide import serving
 
 OUT = (
     "NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x00000051) returned from"
@@ -73,8 +78,12 @@ BROKEN = HardwareFacts(
 
 
 def test_a_broken_function_ends_the_epoch_and_holds_the_host_out_until_it_has_rebooted() -> None:
-    incident = guard.function_lost(BROKEN, attempt("spark2"))
-    assert incident == "pcie-fatal: the kernel's log says of 0000:01:00.0: Fatal error 1 detected"
+    own = attempt("spark1", formed=True, ready=True)
+    serves = replace(serving("spark1"), attempt=own)
+    assert not any(isinstance(action, Record) for action in decide(serves).actions)
+    record = decide(replace(serves, hardware=BROKEN)).actions[0]
+    assert isinstance(record, Record)
+    assert record.attempt.incident == "pcie-fatal: the kernel's log says of 0000:01:00.0: Fatal error 1 detected"
     (result,) = [found for found in checks.run(checks.Seen("spark1", BROKEN)) if found.id == "pcie-fatal"]
     (finding,) = result.findings
     assert (finding.severity, finding.subject) == ("refuse", "enp1s0f0np0 (0000:01:00.0)")
