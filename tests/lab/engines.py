@@ -33,7 +33,7 @@ _LAUNCHER = {"launcher": "/usr/lib/sparkd/rank$"}
 PROBE = EngineKind("probe", 40, _LAUNCHER)
 # Of two cores that do nothing else a start takes 45 s: seven processes import SGLang.
 SGLANG = EngineKind(
-    "sglang", 900, {**_LAUNCHER, "engine": "python -m sglang.launch_server", "scheduler": "^sglang::sched"}
+    "sglang", 240, {**_LAUNCHER, "engine": "python -m sglang.launch_server", "scheduler": "^sglang::sched"}
 )
 KINDS = (PROBE, SGLANG)
 
