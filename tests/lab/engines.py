@@ -76,6 +76,12 @@ class EngineRing(Ring):
         self.stop()
         self.settled()
 
+    def look(self) -> None:
+        """Have the daemons look at their hosts now: they do once a minute, and when they start."""
+        self.lab.each(lambda node: self.lab.exec(node, "systemctl", "restart", "sparkd"))
+        for node in self.hosts.nodes:
+            self.until(node, lambda seen: all(peer["age"] is not None for peer in seen["peers"]), 60)
+
     def until_held(self) -> dict[str, Any]:
         """Starts it, and waits until it is held."""
         assert self.ask("spark1", "POST", "/v1/ring/start").status == 202

@@ -101,8 +101,11 @@ def test_rank_hung_is_found_though_the_engine_does_not(
     clock("until the ring was ready again")
     assert after["epoch"] == epoch + 1
     kept = ring.incident(epoch, node)
-    assert "(stopped)" in kept["files"]["processes.txt"]
-    if ring.kind is SGLANG:
+    if ring.kind is PROBE:
+        assert "(stopped)" in kept["files"]["processes.txt"]
+    else:
+        # Its launcher is not stopped: it looks at its processes while they are there, and then ends them.
+        assert "sglang::schedul" in kept["files"]["journal.txt"]
         assert after["deaths"][-1]["node"] == node
         assert re.search(r"sglang::schedul\S* \(pid \d+\) is stopped", after["deaths"][-1]["sentence"])
 
@@ -148,11 +151,14 @@ def test_a_wrong_argument_is_refused_before_anything_starts(engine_ring: EngineR
     ring = engine_ring
     ring.free()
     with ring.site('[arguments]\nno-such-option = "1"\n'):
-        ring.until("spark1", lambda seen: any(f["id"] == "engine-options" for f in seen["findings"]), 90)
+        ring.look()
+        ring.until("spark1", lambda seen: {f["node"] for f in seen["findings"]} == set(NODES), 60)
         found = [finding for finding in ring.refusal() if finding["id"] == "engine-options"]
         assert {finding["node"] for finding in found} == set(NODES)
         assert all("no-such-option" in finding["subject"] for finding in found)
         assert all(ring.units(node) == [] for node in NODES)
+    ring.look()
+    ring.settled()
 
 
 @real
@@ -187,13 +193,13 @@ def test_a_port_that_is_taken_is_named(engine_ring: EngineRing, clock: Clock) ->
 
 @pytest.fixture
 def full_disk(engine_ring: EngineRing) -> Iterator[None]:
-    """Nothing more can be written where the rank of spark3 may write."""
+    """Nothing more can be written to /tmp of spark1, where the engine of rank 0 keeps its counters."""
     engine_ring.free()
     run = engine_ring.lab.exec
-    run("spark3", "mount", "-t", "tmpfs", "-o", "size=64k,mode=1777", "full", "/tmp")
-    run("spark3", "sh", "-c", "head -c 1M /dev/zero >/tmp/full || true")
+    run("spark1", "mount", "-t", "tmpfs", "-o", "size=64k,mode=1777", "full", "/tmp")
+    run("spark1", "sh", "-c", "head -c 1M /dev/zero >/tmp/full || true")
     yield
-    run("spark3", "umount", "-l", "/tmp")
+    run("spark1", "umount", "-l", "/tmp")
 
 
 @real
@@ -201,7 +207,7 @@ def full_disk(engine_ring: EngineRing) -> Iterator[None]:
 def test_a_full_disk_is_named(engine_ring: EngineRing, clock: Clock) -> None:
     held = engine_ring.until_held()
     clock("until the ring was held, a disk being full")
-    assert held["deaths"][-1]["node"] == "spark3"
+    assert held["deaths"][-1]["node"] == "spark1"
     assert "No space left on device" in held["reason"]
 
 
