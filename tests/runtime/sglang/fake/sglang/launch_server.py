@@ -206,6 +206,8 @@ def wait_for_work(options: argparse.Namespace, engine: Scheduler) -> NoReturn:
     say(f"Dummy health check server started in background thread at {options.host}:{options.port}")
     code = engine.process.wait()
     say(f"Scheduler or DataParallelController {engine.process.pid} terminated with {code}")
+    # Taking an interpreter apart that has loaded PyTorch.
+    time.sleep(5)
     sys.exit(0)
 
 
