@@ -22,7 +22,6 @@ from runtime.sglang.child import Child, kill_all
 from runtime.sglang.command import asked, bind_address, command, engine_environ
 from runtime.sglang.config import EngineConfig, read_engine_config
 from runtime.sglang.deadlines import Deadlines
-from runtime.sglang.errors import Kind
 from runtime.sglang.follow import Follower
 from runtime.sglang.memory import oom_kills
 from runtime.sglang.ports import demand_free
@@ -137,10 +136,8 @@ class Rank:
         raise verdict(End(child.status or 0, stage, self._follower.errors.found, struck))
 
     def _goes_on(self, child: Child) -> bool:
-        error = self._follower.errors.found
-        # SGLang's main process takes seconds to leave after it has told of a dead scheduler, and the group waits.
-        crashed = error is not None and error.kind is Kind.CRASH
-        return child.status is None and not self._stop and not crashed
+        # SGLang's main process takes seconds to leave after a scheduler has ended, and the group waits for it.
+        return child.status is None and not self._stop and not self._follower.errors.fatal
 
     def _turn(self, child: Child, wakeup: int, seconds: float) -> None:
         """One wait for anything to happen, ``seconds`` at most, and what follows of it at once."""

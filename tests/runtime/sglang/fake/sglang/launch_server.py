@@ -166,6 +166,8 @@ def kill_tree() -> NoReturn:
 
 def child_failed(*_: object) -> NoReturn:
     say("Received sigquit from a child process. It usually means the child failed.")
+    # It writes down what it was asked, first.
+    time.sleep(5)
     kill_tree()
 
 
