@@ -30,6 +30,7 @@ from sparkd.host.gids import SysfsGids
 from sparkd.host.hardware import Hardware
 from sparkd.host.hello import MulticastHellos
 from sparkd.host.identity import node_id
+from sparkd.host.kmsg import KernelLog
 from sparkd.host.netlink import NetlinkLinks
 from sparkd.host.notify import SystemdNotifier
 from sparkd.host.processes import RankProcesses
@@ -50,6 +51,7 @@ from sparkd.reconcile.examiner import Examiner
 from sparkd.reconcile.executor import Executor, State
 from sparkd.reconcile.floor import FloorGuard
 from sparkd.reconcile.incidents import Incidents
+from sparkd.reconcile.kernellog import KernelWatch
 from sparkd.reconcile.loop import Loop
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.status import Identity
@@ -133,9 +135,14 @@ async def _run(settings: Settings) -> None:
         engine = await _engine(settings, stack)
         loop, poller, floor, reach = _wire(settings, notifier, stack, equal, engine)
         ports = [settings.engine.rendezvous_port, int(settings.engine.api.rpartition(":")[2])]
-        hardware = Hardware(ports, engine=engine)
+        broken: dict[str, str] = {}
+        hardware = Hardware(ports, broken=broken, engine=engine)
         stack.callback(hardware.close)
         examiner = Examiner(loop, hardware, reach)
+        log = KernelLog()
+        if refused := log.follow(KernelWatch(broken, floor.driver_says, examiner.soon).hear):
+            _log.warning("the kernel's log is not followed: %s", refused)
+        stack.callback(log.close)
         loop.before_start(examiner.afresh)
         listeners = await stack.enter_async_context(_listening(settings, loop))
         # Peers and operators that connect meanwhile wait in the sockets' backlogs.

@@ -38,7 +38,7 @@ def environment_of_ranks(
             api=settings.engine.api,
         )
         planned = own | engine_environment(the_plan, settings.node, hcas=hcas, gid_indices=gids.indices)
-        return planned if engine is None else planned | engine.environment()
+        return planned if engine is None else {**planned, **engine.environment()}
 
     return environment
 

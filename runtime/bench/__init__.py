@@ -22,6 +22,10 @@ What such a measurement gets wrong easily, and what is done here:
 * **Whose clock.** A client sees tokens after the scheduler, the detokenizer and HTTP. Percentiles are those of the
   engine's own histograms, before and after; the client's stand beside them. Within a bucket they are interpolated, so
   they are no finer than the buckets. A histogram counts everybody's tokens: others at work are noticed, and said.
+* **Tokens that are held back.** A client that gets no CPU, or a proxy that buffers, sees nothing and then all at once,
+  which looks like thousands of tokens per second. A round whose tokens nearly all came at its end is counted from the
+  request on and named; so are a client whose mean time per token is not the engine's, and one that the kernel let
+  wait for a CPU.
 * **The text matters** to speculative decoding: prose is guessed better than random words, code better than prose.
   Decode is measured on prose after a few random words. Compare like with like.
 * **One number is none.** Each case is repeated; the median stands beside the lowest and the highest.

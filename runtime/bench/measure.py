@@ -1,7 +1,7 @@
 """The measuring itself: rounds of requests at once, with readings of the engine's counters around them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from runtime.bench.histograms import Metrics, Percentiles
@@ -9,14 +9,18 @@ from runtime.bench.prompts import Lengths, prose
 from runtime.bench.report import Decode, Prefill, Spread
 from runtime.bench.scrape import BETWEEN_TOKENS, FIRST_TOKEN, GENERATED, Scraper, between, cached, difference
 from runtime.bench.streams import Course, rate
+from runtime.bench.waiting import waited
 from runtime.openai.client import Client
 from runtime.openai.exchange import Deadline, Kind, RequestFailed
 from runtime.openai.facts import Facts
 from runtime.openai.together import together
 
+# Both count the same tokens, so means that differ by more than this are not of the same times.
+AGREEMENT = 1.25
 # A token or two at the front may be shared by chance, and by tokenizers that begin each prompt with the same one.
 CACHED_PER_PROMPT = 4
 FOREIGN_SHARE = 0.02
+WAIT_SHARE = 0.1
 
 
 @dataclass(frozen=True)
@@ -58,16 +62,24 @@ class Measure:
             first = between(before, after, FIRST_TOKEN)
         except ValueError as error:
             raise RequestFailed(Kind.GARBLED, f"decode, {streams} streams: {error}") from error
-        if not all(found.whole for found in rates):
+        if not all(found.whole or found.held for found in rates):
             notes.append("at no time did all streams decode, so ramps are in the rate")
+        if held := sum(found.held for found in rates):
+            notes.append(
+                f"in {held} of {len(rates)} rounds nearly all tokens came at once at the end: a busy client or a proxy "
+                "held them back, and those rates are counted from the request on, which is too low"
+            )
+        engine = None if gaps is None else Percentiles.of_histogram(gaps)
+        client = Percentiles.of_weighted([gap for course in courses for gap in course.gaps()])
+        notes += _disagreement(engine, client, streams)
         return Decode(
             streams,
             tokens,
             Spread.of([found.tokens_per_second for found in rates]),
             Spread.of([course.ttft for course in courses]),
             sum(course.completion for course in courses) / sum(len(course.points) for course in courses),
-            None if gaps is None else Percentiles.of_histogram(gaps),
-            Percentiles.of_weighted([gap for course in courses for gap in course.gaps()]),
+            engine,
+            client,
             None if first is None else Percentiles.of_histogram(first),
             cached(before, after, [course.cached for course in courses]),
             tuple(notes),
@@ -115,22 +127,22 @@ class Measure:
     def _round(self, name: str, prompts: list[str], tokens: int) -> list[Course]:
         deadline = Deadline(self._settings.timeout)
         jobs = [
-            partial(
-                self._client.stream,
-                prompt,
-                deadline,
-                f"{name}, number {number}",
-                continuous=True,
-                max_tokens=tokens,
-                min_tokens=tokens,
-                ignore_eos=True,
-            )
+            partial(self._stream, prompt, tokens, deadline, f"{name}, number {number}")
             for number, prompt in enumerate(prompts, 1)
         ]
         try:
-            return [Course.of(streamed) for streamed in together(jobs)]
+            return together(jobs)
         except ValueError as error:
             raise RequestFailed(Kind.GARBLED, f"{name}: {error}") from error
+
+    def _stream(self, prompt: str, tokens: int, deadline: Deadline, about: str) -> Course:
+        before = waited()
+        streamed = self._client.stream(
+            prompt, deadline, about, continuous=True, max_tokens=tokens, min_tokens=tokens, ignore_eos=True
+        )
+        after = waited()
+        course = Course.of(streamed)
+        return course if before is None or after is None else replace(course, waited=after - before)
 
     def _notes(self, courses: list[Course], tokens: int, before: Metrics | None, after: Metrics | None) -> list[str]:
         notes = []
@@ -141,6 +153,11 @@ class Measure:
             )
         if not all(course.counted for course in courses) and tokens > 1:
             notes.append("the engine does not count tokens as it streams: each message is taken for equally many")
+        worst = max(course.waited / (course.points[-1][0] - course.sent) for course in courses)
+        if worst > WAIT_SHARE:
+            notes.append(
+                f"this client waited for a CPU in up to {worst:.0%} of a stream's time: its times are too long"
+            )
         hits = cached(before, after, [course.cached for course in courses])
         if hits is not None and hits > CACHED_PER_PROMPT * len(courses):
             total = sum(course.prompt for course in courses)
@@ -156,3 +173,16 @@ class Measure:
                     "others are at work, and are in its percentiles"
                 )
         return notes
+
+
+def _disagreement(engine: Percentiles | None, client: Percentiles | None, streams: int) -> list[str]:
+    """Say if the client did not see tokens as they were made."""
+    if engine is None or client is None or engine.mean <= 0:
+        return []
+    if 1 / AGREEMENT <= client.mean / engine.mean <= AGREEMENT:
+        return []
+    return [
+        f"the engine made a token every {1000 * engine.mean:.3g} ms and stream, the client saw one every "
+        f"{1000 * client.mean:.3g} ms: something held them up on the way; by the engine's mean the rate is "
+        f"{streams / engine.mean:.1f} tokens/s"
+    ]

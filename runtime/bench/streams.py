@@ -8,12 +8,17 @@ from runtime.openai.answers import Streamed
 
 # Over less than this part of the time, a rate is that of a moment.
 WHOLE_SHARE = 0.5
+# Prompts of decoded streams are short: where so much of the time of so many tokens passes before the first one, it was
+# held back.
+HELD_SHARE = 0.8
+HELD_FROM_TOKENS = 32
 
 
 @dataclass(frozen=True)
 class Course:
     """How a stream went: (second, tokens so far) of each message that brought tokens; ``counted`` by the engine, or,
-    if it does not count as it goes, taken from the messages' number and the usage at the end."""
+    if it does not count as it goes, taken from the messages' number and the usage at the end. ``waited``: seconds for
+    which the client had no CPU meanwhile."""
 
     sent: float
     points: tuple[tuple[float, float], ...]
@@ -21,6 +26,7 @@ class Course:
     completion: int
     cached: int | None
     counted: bool
+    waited: float = 0.0
 
     @classmethod
     def of(cls, streamed: Streamed) -> "Course":
@@ -78,12 +84,14 @@ class Rate:
     """Tokens per second of all streams while all of them decoded, and how many seconds that was.
 
     ``whole``: it was so for a good part of the time; otherwise the rate is that from the first stream's first token to
-    the last one's last, in which not all decoded at all times.
+    the last one's last, in which not all decoded at all times. ``held``: nearly all tokens came at once at the end;
+    then the rate is that from the request on, which is too low, instead of one that means nothing.
     """
 
     tokens_per_second: float
     seconds: float
     whole: bool
+    held: bool = False
 
 
 def rate(courses: Sequence[Course]) -> Rate:
@@ -91,13 +99,18 @@ def rate(courses: Sequence[Course]) -> Rate:
 
     :raises ValueError: if no stream had two messages.
     """
-    firsts, lasts = [course.points[0][0] for course in courses], [course.points[-1][0] for course in courses]
+    sent, firsts = min(course.sent for course in courses), [course.points[0][0] for course in courses]
+    lasts = [course.points[-1][0] for course in courses]
+    if not min(firsts) < max(lasts):
+        raise ValueError("all tokens came in one message: no rate can be told from that; ask for more tokens")
+    many = min(course.completion for course in courses) >= HELD_FROM_TOKENS
+    if many and min(firsts) - sent > HELD_SHARE * (max(lasts) - sent):
+        seconds = max(lasts) - sent
+        return Rate(sum(course.completion for course in courses) / seconds, seconds, whole=False, held=True)
     start, end = max(firsts), min(lasts)
     whole = end - start > WHOLE_SHARE * (max(lasts) - min(firsts))
     if not whole:
         start, end = min(firsts), max(lasts)
-    if not start < end:
-        raise ValueError("all tokens came in one message: no rate can be told from that; ask for more tokens")
     tokens = sum(
         course.tokens_at(end) - (course.tokens_at(start) if whole else course.points[0][1]) for course in courses
     )

@@ -73,11 +73,14 @@ class Client:
                 said = _message(reply.body())
                 raise RequestFailed(Kind.REFUSED, f"{what} was answered with {reply.status} {reply.reason}: {said}")
             try:
-                return read(reply)
+                answer = read(reply)
             except EngineError as error:
                 raise RequestFailed(Kind.REFUSED, f"{what} failed in the engine: {error}") from error
             except ValueError as error:
                 raise RequestFailed(Kind.GARBLED, f"{what}: the answer {error}") from error
+        # Lists and configuration come from an engine that hangs, too; tokens do not.
+        deadline.answered += 1
+        return answer
 
 
 def served_model(server: Server, deadline: Deadline) -> str:

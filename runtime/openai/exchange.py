@@ -43,17 +43,21 @@ class RequestFailed(Exception):
 
     @property
     def gone(self) -> bool:
-        """Whether the server does not answer at all."""
+        """Whether the server did not answer this request at all."""
         return self.kind in (Kind.UNREACHABLE, Kind.SILENT)
 
 
 class Deadline:
-    """``seconds`` from now, by ``clock``."""
+    """``seconds`` from now, by ``clock``, for one request or several. ``answered``: how many that made tokens were."""
 
     def __init__(self, seconds: float, clock: Clock = time.monotonic) -> None:
         self.seconds = seconds
+        self.answered = 0
         self._clock = clock
         self._end = clock() + seconds
+
+    def __str__(self) -> str:
+        return f"within {self.seconds:g} s" + (f" (answered before: {self.answered})" if self.answered else "")
 
     def left(self) -> float:
         """How many seconds are left. Raises TimeoutError if none are."""
@@ -132,8 +136,8 @@ def exchange(
                 response.begin()
                 yield Reply(response)
         except TimeoutError as error:
-            came = f"only {incoming.received} bytes of one" if incoming.received else "not one byte"
-            sentence = f"{what}: no whole answer within {deadline.seconds:g} s, {came}"
+            came = f"only {incoming.received} bytes" if incoming.received else "not one byte"
+            sentence = f"{what}: no whole answer {deadline}; {came} came"
             raise RequestFailed(Kind.SILENT, sentence) from error
         except (http.client.HTTPException, OSError) as error:
             sentence = f"{what}: the connection broke after {incoming.received} bytes of the answer: {_reason(error)}"

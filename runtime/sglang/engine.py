@@ -87,7 +87,6 @@ class Rank:
         self._journal = goes_to_journal(environ)
         self._stop = False
         self._stop_seconds = stop_seconds
-        self._ended = False
         self._reported_at = 0.0
         self._oom_kills = oom_kills()
         self._poll = select.poll()
@@ -124,12 +123,10 @@ class Rank:
                 self._watch.look(child.pid, time.monotonic())
                 self._turn(child, wakeup, self._watch.pause(time.monotonic()))
         except RankFailure as failure:
-            self._ended = True
             log.error("%s", failure.sentence)
             if failure.code in _STUCK:
                 self._evidence(child, wakeup)
             raise
-        self._ended = True
         if self._stop:
             return self._end(child, wakeup)
         self._finish(child, wakeup)
@@ -139,7 +136,8 @@ class Rank:
         raise verdict(End(child.status or 0, stage, self._follower.errors.found, struck))
 
     def _goes_on(self, child: Child) -> bool:
-        return child.status is None and not self._stop
+        # SGLang's main process takes seconds to leave after a scheduler has ended, and the group waits for it.
+        return child.status is None and not self._stop and not self._follower.errors.fatal
 
     def _turn(self, child: Child, wakeup: int, seconds: float) -> None:
         """One wait for anything to happen, ``seconds`` at most, and what follows of it at once."""
@@ -168,7 +166,7 @@ class Rank:
         self._deadlines.entered(step.stage, now)
         moved = step.count is None or step.count[0] in (0, step.count[1])
         # Each status wakes systemd, the daemon and whoever watches.
-        if self._watch.ready or self._ended or not (moved or now - self._reported_at >= REPORT_SECONDS):
+        if self._watch.ready or not (moved or now - self._reported_at >= REPORT_SECONDS):
             return
         self._reported_at = now
         self._progress.report(step.stage, step.text, step.count)

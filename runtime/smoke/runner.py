@@ -60,7 +60,8 @@ def run(
             sentence = str(failure)
         except RequestFailed as failure:
             sentence = failure.sentence
-            gone = name if failure.gone else ""
+            # One that answered some of the check's requests is slow; whether it hangs, the next check will show.
+            gone = name if failure.gone and not deadline.answered else ""
         except Exception as error:  # noqa: BLE001 - a defect of a check is no reason for the rank to die
             sentence = f"the check has a defect: {type(error).__name__}: {error}"
         results.append(Check(name, ok, time.monotonic() - began, sentence))

@@ -25,7 +25,7 @@ def asked(resolved: Resolved) -> tuple[list[str], list[str]]:
 
 def strangers(resolved: Resolved, version: str, answer: Answer) -> list[Problem]:
     """What of the profile this SGLang does not take."""
-    problems = []
+    problems: list[Problem] = []
     for setting in resolved.settings:
         if setting.table == "arguments":
             problems += _argument(setting, version, answer)
@@ -45,7 +45,7 @@ def _argument(setting: Setting, version: str, answer: Answer) -> Iterator[Proble
     if option["kind"] == "flag" or value is True:
         if value is not True:
             yield _problem(setting, shown(value), "true or false: the option takes no value")
-        elif option["kind"] != "flag":
+        elif option["kind"] != "flag" and not option["alone"]:
             yield _problem(setting, "true", f"{_KINDS[option['kind']]}: the option takes a value")
         return
     words: tuple[Word, ...] = value if isinstance(value, tuple) else (value,)

@@ -75,7 +75,11 @@ def function_lost(seen: HardwareFacts | None, began: Attempt) -> str:
 
     Its network device may linger. With a fatal error nothing could have started, so it is new.
     """
-    if seen is None or seen.pci is None:
+    if seen is None:
+        return ""
+    for address, said in seen.broken.items():
+        return f"pcie-fatal: the kernel's log says of {address}: {said}"
+    if seen.pci is None:
         return ""
     broken = next((function for function in seen.pci.functions if function.fatal), None)
     if broken is not None:

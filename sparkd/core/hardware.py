@@ -204,7 +204,11 @@ class RailFact:
 
 @dataclass(frozen=True)
 class HardwareFacts:
-    """A source that failed is None here and its reason is in `unknown` under the field's name."""
+    """A source that failed is None here and its reason is in `unknown` under the field's name.
+
+    `broken`: what the kernel's log has said since the boot of ConnectX functions that cannot be trusted, by PCI
+    address (see sparkd.core.kernellog).
+    """
 
     kernel: KernelFacts | None = None
     pci: PciFacts | None = None
@@ -215,6 +219,7 @@ class HardwareFacts:
     supervisors: SupervisorFacts | None = None
     rails: tuple[RailFact, ...] | None = None
     engine: EngineFacts | None = None
+    broken: dict[str, str] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
 
     def why(self, source: str) -> str:

@@ -33,20 +33,22 @@ class OptionsError(Exception):
 def ask(package: Path, options: Iterable[str], variables: Iterable[str]) -> dict[str, Any]:
     """What the package knows of these options (without dashes) and variables.
 
-    `options` of the answer: by name null, or {kind, many, choices, deprecated}, where kind is flag, integer, number or
-    text, many says whether it takes several words, and choices is null where any value is taken or they are worked out
-    only at run time. `variables`: by name null, or the kind (flag, integer, number, text, or "" for one that is only
-    read somewhere). `like`: names that an unknown one may have been meant for. `known`: the number of options and of
-    variables. Raises OptionsError, OSError.
+    `options` of the answer: by name null, or {kind, many, alone, choices, deprecated}, where kind is flag, integer,
+    number or text, many says whether it takes several words, alone whether none will do, and choices is null where any
+    value is taken or they are worked out only at run time. `variables`: by name null, or the kind (flag, integer,
+    number, text, or "" for one that is only read somewhere). `like`: names that an unknown one may have been meant for.
+    `known`: the number of options and of variables. Raises OptionsError, OSError.
     """
     known, names = read_options(package), read_variables(package)
     told = {name: names.get(name) for name in variables}
     told |= dict.fromkeys(_mentioned(package, [name for name, kind in told.items() if kind is None]), "")
     answer = {name: known.get(name) for name in options}
-    lost = [(name, known) for name, found in answer.items() if found is None]
-    lost += [(name, names) for name, found in told.items() if found is None]
-    like = {name: difflib.get_close_matches(name, among, 2, 0.75) for name, among in lost}
+    like = _alike(answer, known) | _alike(told, names)
     return {"options": answer, "variables": told, "like": like, "known": [len(known), len(names)]}
+
+
+def _alike(told: Mapping[str, object], among: Iterable[str]) -> dict[str, list[str]]:
+    return {name: difflib.get_close_matches(name, among, 2, 0.75) for name, found in told.items() if found is None}
 
 
 def read_options(package: Path) -> dict[str, dict[str, Any]]:
@@ -213,13 +215,14 @@ def _declared(field: str, annotation: ast.expr, module: _Module) -> dict[str, di
     names = [_value(told.get("cli_name")) or f"--{field.replace('_', '-')}", *(_strings(told.get("aliases")))]
     kind, many, literal = _type(parts[0])
     extra = _constants(told.get("action_kwargs"))
-    many = many or (told.get("nargs") is not None) or "nargs" in extra
+    nargs = _value(told.get("nargs", extra.get("nargs")))
     if "type_parser" in told:
-        kind, many = "text", told.get("nargs") is not None
+        kind, many = "text", False
+    many = many if nargs is None else nargs != "?"
     if "action" in told:
         kind = "flag" if "Boolean" in _word(told["action"]) else "text"
     choices = module.choices(told.get("choices")) if "choices" in told else literal
-    option = {"kind": kind, "many": many, "choices": choices, "deprecated": False}
+    option = {"kind": kind, "many": many, "alone": nargs in ("?", "*"), "choices": choices, "deprecated": False}
     found = {name.removeprefix("--"): option for name in names}
     if "Boolean" in _word(told.get("action")):
         found |= {f"no-{name}": option for name in found}
@@ -240,7 +243,8 @@ def _added(function: ast.FunctionDef, module: _Module) -> dict[str, dict[str, An
         nargs = _value(told.get("nargs"))
         choices = module.choices(told["choices"], local) if "choices" in told else None
         old = "Deprecated" in action or "deprecated" in str(_value(told.get("help"))).lower()[:12]
-        option = {"kind": kind, "many": bool(nargs), "choices": choices, "deprecated": old}
+        many, alone = nargs not in (None, "?"), nargs in ("?", "*")
+        option = {"kind": kind, "many": many, "alone": alone, "choices": choices, "deprecated": old}
         for name in node.args:
             if isinstance(name, ast.Constant) and str(name.value).startswith("--"):
                 found[str(name.value).removeprefix("--")] = option

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from sparkd.core.enginefacts import PROBE, EngineFacts
@@ -24,12 +25,19 @@ from sparkd.ports import DoorError, EngineDoor
 class Hardware:
     """`ports` are the ring's own TCP ports; `root` stands for / in tests; `deadline` is in seconds, for each door.
 
-    `engine`: None for the probe, which is sparkd's own.
+    `broken`: what the kernel's log has said so far, as in HardwareFacts; it may grow. `engine`: None for the probe,
+    which is sparkd's own.
     """
 
     def __init__(
-        self, ports: Sequence[int], root: Path = Path("/"), deadline: float = 2.0, engine: EngineDoor | None = None
+        self,
+        ports: Sequence[int],
+        root: Path = Path("/"),
+        deadline: float = 2.0,
+        broken: Mapping[str, str] = MappingProxyType({}),
+        engine: EngineDoor | None = None,
     ) -> None:
+        self._broken = broken
         self._engine = engine
         self._kernel = KernelFiles(root, deadline)
         self._pci = PciBus(root, deadline)
@@ -60,7 +68,7 @@ class Hardware:
             "rails": self._rails.observe(serving),
             "engine": self._look_at_engine(),
         }
-        return await _asked(HardwareFacts(), sources)
+        return await _asked(HardwareFacts(broken=dict(self._broken)), sources)
 
     async def supervisors(self, known: HardwareFacts) -> HardwareFacts:
         """`known`, with a fresh look at who holds the ring's ports and at the engine. Never raises DoorError."""

@@ -204,7 +204,7 @@ class Cycle:
             attempt=self.state.attempt,
             rails=self._trials.seen(o.rails, self._clock.monotonic()),
             peers=views,
-            digests=self.site.digests | self._engine(),
+            digests={**self.site.digests, **self._engine()},
             ages=self._ages(views),
             befell=self._befell,
             reach=self._reached(),

@@ -28,25 +28,29 @@ class Examiner:
         self._reach = reach
         self._period = period
         self._turn = asyncio.Lock()
-        self._stopped = asyncio.Event()
+        self._asked = asyncio.Event()
         self._ran = False
         loop.follow(self._see)
 
     async def run(self) -> None:
         """Examines every period until cancelled; also after a stop, which is to tell who else has the ring's ports."""
         while True:
-            self._stopped.clear()
+            self._asked.clear()
             async with self._turn:
                 await self._look()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._period):
-                    await self._stopped.wait()
+                    await self._asked.wait()
 
     def _see(self, s: Snapshot) -> None:
         runs = not isinstance(s.units, Unknown) and any(unit.alive for unit in s.units)
         if self._ran and not runs and s.intent.want == "down":
-            self._stopped.set()
+            self._asked.set()
         self._ran = runs
+
+    def soon(self) -> None:
+        """Look now, not at the end of the period."""
+        self._asked.set()
 
     async def afresh(self) -> None:
         """Look at what a start depends on and what may have changed since; returns within LIMIT seconds.

@@ -10,7 +10,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable
 
-from sparkd.core import floor
+from sparkd.core import floor, kernellog
 from sparkd.core.snapshot import Snapshot
 from sparkd.ports import Clock, DoorError, Units
 
@@ -42,6 +42,7 @@ class FloorGuard:
         self._rank: tuple[int, int] | None = None
         self._floor = 0
         self._news = asyncio.Event()
+        self._driver_said = False
         self._samples: deque[floor.Sample] = deque()
 
     def see(self, s: Snapshot) -> None:
@@ -49,6 +50,12 @@ class FloorGuard:
         rank, limit = floor.guarded(s), floor.limit(s)
         if (rank, limit) != (self._rank, self._floor):
             self._rank, self._floor = rank, limit
+            self._news.set()
+
+    def driver_says(self) -> None:
+        """The GPU's driver could not have the memory it wanted."""
+        if self._rank is not None and self._floor:
+            self._driver_said = True
             self._news.set()
 
     async def run(self) -> None:
@@ -76,6 +83,9 @@ class FloorGuard:
         while now - self._samples[0].at > floor.WINDOW:
             self._samples.popleft()
         why = floor.breach(self._samples, self._floor)
+        if self._driver_said:
+            self._driver_said = False
+            why = why or kernellog.out_of_memory(self._samples[-1].available_kib, self._floor)
         if not why:
             return floor.pause(self._samples, self._floor)
         self._befell(epoch, why)

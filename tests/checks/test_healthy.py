@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -111,7 +112,8 @@ def test_one_source_that_does_not_answer_makes_its_checks_unknown_and_no_others(
     tmp_path: Path, source: str, blinded: set[str]
 ) -> None:
     seen = Spark(tmp_path).seen()
-    broken = replace(seen.hardware, **{source: None}, unknown={source: "it did not answer"})
+    silent: dict[str, Any] = {source: None, "unknown": {source: "it did not answer"}}
+    broken = replace(seen.hardware, **silent)
     results = checks.run(replace(seen, hardware=broken))
     assert {result.id for result in results if result.verdict == "unknown"} == blinded
     assert {result.why for result in results if result.verdict == "unknown"} == {"it did not answer"}

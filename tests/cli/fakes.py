@@ -107,7 +107,7 @@ class FakeRing:
             "conductor": "spark1",
             "cluster": "lab",
             "version": "0.1.0",
-            "engine": {"name": "probe", "api": "127.0.0.1:8888"},
+            "engine": {"name": "probe", "api": "127.0.0.1:8888", "profile": ""},
             "ranks": [
                 {
                     "rank": rank,

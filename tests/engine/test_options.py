@@ -52,6 +52,7 @@ class More:
     union: A[int | None, "x" f"y"] = None
     graph: A[Optional[str], Arg(choices=Backend.ALL)] = None
     paths: A[Optional[str], Arg(action=PathAction, action_kwargs={"nargs": "*"})] = None
+    sum: A[Optional[str], Arg(nargs="?", const="")] = None
     told: A[str, UNDECLARED] = None
 """
 
@@ -66,8 +67,15 @@ def package(site: Site) -> Path:
     return site.packages / "sglang"
 
 
-def option(kind: str, choices: list[object] | None = None, *, many: bool = False, deprecated: bool = False) -> object:
-    return {"kind": kind, "many": many, "choices": choices, "deprecated": deprecated}
+def option(
+    kind: str,
+    choices: list[object] | None = None,
+    *,
+    many: bool = False,
+    alone: bool = False,
+    deprecated: bool = False,
+) -> object:
+    return {"kind": kind, "many": many, "alone": alone, "choices": choices, "deprecated": deprecated}
 
 
 def test_declared_and_added_options_are_found_with_kind_and_choices(package: Path) -> None:
@@ -85,7 +93,8 @@ def test_declared_and_added_options_are_found_with_kind_and_choices(package: Pat
         "free": option("text"),
         "union": option("integer"),
         "graph": option("text", ["full", "none"]),
-        "paths": option("text", many=True),
+        "paths": option("text", many=True, alone=True),
+        "sum": option("text", alone=True),
         "parser": option("text", ["auto", "one", "two"]),
         "parser-name": option("text", ["auto", "one", "two"]),
         "computed": option("text"),
@@ -160,7 +169,7 @@ def test_an_option_that_sglang_would_refuse_is_told(site: Site, package: Path, l
     [
         "context-length = 1", "context-length = '4096'", "context-length = false", "enable-metrics = true", "level = 2",
         "gemm = 'cutlass'", "sizes = [1, 2]", "sizes = 3", "filler-1 = 3", "filler-1 = 0.5", "no-either = true",
-        "free = '8k'", "computed = 'anything'", "parser = 'two'", "model = '/x'",
+        "free = '8k'", "computed = 'anything'", "parser = 'two'", "model = '/x'", "sum = true", "sum = 'abc'",
     ],
 )  # fmt: skip
 def test_an_option_that_sglang_takes_is_fine(site: Site, package: Path, line: str) -> None:

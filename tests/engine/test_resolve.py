@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from pathlib import Path
@@ -332,6 +333,12 @@ def test_the_defaults_of_launch_are_in_their_own_ranges(site: Site) -> None:
         default = list(rule.default) if isinstance(rule.default, tuple) else rule.default
         assert rule.fits(default), name
     assert resolve("tiny", folders(site.etc, site.share), site_file(site.etc)).table("launch")["hung_seconds"] == 60
+
+
+def test_the_smoke_tests_that_may_be_named_are_those_that_there_are() -> None:
+    if importlib.util.find_spec("runtime.smoke") is None:
+        pytest.skip("runtime.smoke is not in this tree")
+    assert tuple(importlib.import_module("runtime.smoke").CHECKS) == SMOKE
 
 
 def test_the_manual_has_every_key_that_may_be_set() -> None:

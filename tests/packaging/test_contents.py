@@ -152,7 +152,7 @@ def test_the_example_of_a_site_overrides_the_packages_profile(package: Package) 
     example = package.root / "usr/share/doc/sparkd/examples/engine.toml"
     profile = resolve(name, [shipped], example)
     assert profile.table("arguments")["model-path"] == "/srv/models/DeepSeek-V4.1-Flash"
-    text = re.sub(r"^#(?=[[a-z])", "", example.read_text(), flags=re.MULTILINE)
+    text = re.sub(r"^#(?=\[|[A-Za-z])", "", example.read_text(), flags=re.MULTILINE)
     (shipped / "engine.toml").write_text(text)
     whole = resolve(name, [shipped], shipped / "engine.toml")
     (shipped / "engine.toml").unlink()
@@ -217,7 +217,7 @@ def test_the_manual_of_sparkctl_knows_its_commands_options_and_exit_codes(capsys
     def inner(text: str) -> list[str]:
         return re.findall(r"^ {4}([a-z]+)(?: |$)", text, re.MULTILINE)
 
-    groups = ("cluster", "fabric")
+    groups = ("cluster", "fabric", "profile")
     commands: list[tuple[str, ...]] = [(name,) for name in inner(shown()) if name not in groups]
     commands += [(group, name) for group in groups for name in inner(shown(group))]
     documented = set(re.findall(r"^\.B sparkctl ([a-z]+(?: [a-z]+)?)$", page, re.MULTILINE))

@@ -72,7 +72,10 @@ def test_the_daemon_stays_confined(package: Package) -> None:
     run(["systemd-analyze", "security", "--offline=true", "--threshold=25", "--no-pager", str(path)], "systemd")
     found = settings(package, "sparkd.service")
     assert found["Service.User"] == found["Service.Group"] == ["sparkd"]
-    assert found["Service.AmbientCapabilities"] == found["Service.CapabilityBoundingSet"] == ["CAP_NET_ADMIN"]
+    capabilities = found["Service.AmbientCapabilities"]
+    assert capabilities == found["Service.CapabilityBoundingSet"] == ["CAP_NET_ADMIN CAP_SYSLOG"]
+    # What CAP_SYSLOG is for is reading /dev/kmsg, not clearing the log.
+    assert "syslog" in found["Service.SystemCallFilter"][-1].removeprefix("~").split()
     assert found["Service.RestrictAddressFamilies"] == ["AF_UNIX AF_INET AF_INET6 AF_NETLINK"]
     # It would make /proc/sys read-only, where the daemon sets the interface sysctls.
     assert "Service.ProtectKernelTunables" not in found

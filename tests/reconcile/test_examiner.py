@@ -11,6 +11,7 @@ import pytest
 from sparkd.core.reach import ReachFact
 from sparkd.reconcile import loop as loops
 from sparkd.reconcile.examiner import Examiner
+from sparkd.reconcile.kernellog import KernelWatch
 from sparkd.reconcile.loop import Refusal
 from tests.core.builders import NODES
 from tests.fakes.hardware import FakeHardware
@@ -140,3 +141,21 @@ async def test_a_full_look_knows_the_rank_the_planned_addresses_and_the_epoch_th
         await bench.examiners["spark1"].afresh()
         pid, _, serving = bench.hardware["spark1"].asked[-1]
         assert (pid, serving) == (bench.ring["spark1"].pids[0], 1)
+
+
+@in_loop
+async def test_a_function_that_breaks_is_looked_at_at_once() -> None:
+    """Field report pcie-fatal: the kernel's log tells it, and the host is not examined for another minute."""
+    async with examined() as made:
+        examiner, hardware = made.examiners["spark2"], made.hardware["spark2"]
+        broken: dict[str, str] = {}
+        kernel = KernelWatch(broken, lambda: None, examiner.soon)
+        before = len(hardware.asked)
+        kernel.hear("mlx5_core 0000:01:00.0: poll_health:800:(pid 0): Fatal error 1 detected", True)
+        await until(lambda: len(hardware.asked) > before)
+        before = len(hardware.asked)
+        kernel.hear("mlx5_core 0000:01:00.0: poll_health:800:(pid 0): Fatal error 2 detected", True)
+        kernel.hear("mlx5_core 0000:01:00.1: Link down", True)
+        await asyncio.sleep(0.01)
+        assert len(hardware.asked) == before, "it is known already"
+        assert list(broken.values()) == ["poll_health:800:(pid 0): Fatal error 1 detected"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from sparkd.core.snapshot import Policy
 from sparkd.reconcile.floor import FloorGuard
+from sparkd.reconcile.kernellog import KernelWatch
 from tests.fakes import FakeClock, FakeUnits
 from tests.reconcile.cluster import Cluster, cluster
 from tests.reconcile.running import in_loop, turns, until
@@ -27,6 +28,7 @@ class Host:
     told: list[tuple[int, str]] = field(default_factory=list)
     killed: list[int] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
+    guards: list[FloorGuard] = field(default_factory=list)
 
     def available(self) -> int:
         self.looks += 1
@@ -52,6 +54,7 @@ async def watched(ring: Cluster, name: str = "spark2") -> tuple[Host, asyncio.Ta
     guard = FloorGuard(
         host.available, machine.units, ring.clock, befell=machine.loop.befell, kill=host.kill, error=host.errors.append
     )
+    host.guards.append(guard)
     machine.loop.follow(guard.see)
     machine.wake("units")
     task = asyncio.create_task(guard.run())
@@ -78,6 +81,40 @@ async def test_memory_floor_ends_the_rank_and_the_ring_comes_back_once() -> None
         await ring.reach("held")
         assert ring.conductor.loop.state.intent.reason.startswith("out of memory 2 times")
         task.cancel()
+
+
+@in_loop
+async def test_a_driver_without_memory_ends_the_rank_only_when_little_is_left() -> None:
+    """Field report memory-floor: NV_ERR_NO_MEMORY, which engines that come up well leave in the kernel's log too."""
+    async with cluster(POLICY) as ring:
+        await ring.up()
+        host, task = await watched(ring)
+        looks = host.looks
+        kernel = KernelWatch({}, host.guards[0].driver_says, lambda: None)
+        kernel.hear("NVRM: Check failed: Out of memory [NV_ERR_NO_MEMORY]", True)
+        await until(lambda: host.looks > looks)
+        assert ring["spark2"].running
+        host.gib = 6.0
+        kernel.hear("NVRM: Check failed: Out of memory [NV_ERR_NO_MEMORY]", False)  # from before this daemon
+        kernel.hear("NVRM: Xid (PCI:000f:01:00): 31", True)
+        await turns(200)
+        assert ring["spark2"].running
+        kernel.hear("NVRM: Check failed: Out of memory [NV_ERR_NO_MEMORY]", True)
+        await ring.reach("ready", epoch=2)
+        [death] = ring.conductor.loop.state.intent.deaths
+        assert (death.node, death.signature) == ("spark2", "1:incident:memory-floor")
+        assert death.sentence.startswith("memory-floor: the driver is out of memory")
+        task.cancel()
+
+
+@in_loop
+async def test_a_driver_without_memory_is_nothing_to_a_host_without_a_rank() -> None:
+    host = Host(FakeUnits(), FakeClock(), gib=6.0)
+    guard = host.guard()
+    guard._floor = 4 * GIB
+    guard.driver_says()
+    await guard.look(7)
+    assert not host.told
 
 
 @in_loop

@@ -139,6 +139,7 @@ class _Handler(BaseHTTPRequestHandler):
     engine: FakeEngine
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
+    _held = b""
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""
@@ -304,7 +305,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._write(f"data: {json.dumps(document)}\n\n".encode())
 
     def _write(self, data: bytes) -> None:
-        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self._held += b"%x\r\n%s\r\n" % (len(data), data)
+        if not self.engine.faults.held or not data:
+            self.wfile.write(self._held)
+            self._held = b""
 
     def _send(self, status: int, body: bytes, kind: str = "application/json") -> None:
         self.send_response(status)

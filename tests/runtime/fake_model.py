@@ -55,6 +55,8 @@ class Faults:
     wrong_usage: int = 0
     stream_text: str | None = None
     stops_after: int | None = None
+    held: bool = False
+    """A proxy hands a stream on once it has ended."""
     says_no: set[str] = field(default_factory=set)
     """Paths that are not known."""
 

@@ -83,13 +83,16 @@ def start(places: Places, node: str, image: Image) -> None:
 
 
 def launch(argv: Sequence[str], note: Path, log: Path) -> None:
-    """Start a process that outlives the command, and note which one it is."""
-    with log.open("ab") as output:
-        child = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd="/", start_new_session=True,
-            env={**environment(), "TMPDIR": str(note.parent)},
-        )  # fmt: skip
-    started = process(child.pid)
+    """Start a process that outlives the command, and note which one it is.
+
+    It is no child of this process, which may be a test run that goes on: nobody here would wait for its end.
+    """
+    detached = ["sh", "-c", 'exec 3>>"$0"; setsid "$@" >&3 2>&3 3>&- & echo $!', str(log), *argv]
+    told = subprocess.run(
+        detached, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True, cwd="/",
+        env={**environment(), "TMPDIR": str(note.parent)},
+    )  # fmt: skip
+    started = process(int(told.stdout))
     if started:
         started.write(note)
 

@@ -59,6 +59,14 @@ def test_every_rail_is_measured_by_rdma_before_a_start(ring: RingOn) -> None:
         assert rail["gbps"] > 0, rail
 
 
+def test_the_kernels_log_is_followed(fleet: Fleet, ring: RingOn) -> None:
+    """With a kernel of their own the machines have a log of their own, which the unit lets the daemon read."""
+    for node in NODES:
+        pid = fleet.exec(node, "systemctl", "show", "--property=MainPID", "--value", "sparkd").stdout.strip()
+        opened = fleet.exec(node, "find", f"/proc/{pid}/fd", "-lname", "/dev/kmsg").stdout.split()
+        assert len(opened) == 1, f"{node}: {ring.ask(node, 'GET', '/v1/events').body}"
+
+
 def test_the_doctor_finds_every_gid(ring: RingOn) -> None:
     started(ring)
     for node in NODES:

@@ -146,7 +146,7 @@ def test_a_device_that_is_gone_and_one_without_light_are_told(fleet: Fleet, fabr
     try:
         seen = _look(fleet, fabric, gone.node)
         address = fabric[gone.node, gone.device].partition("/")[0]
-        assert seen.gids[hca(gone)] == GidFact(hca(gone), gone.device, wanted=address)
+        assert seen.gids[hca(gone)] == GidFact(hca(gone), gone.device, wanted=address, absent=True)
         assert hca(gone) not in seen.roce
         assert seen.roce[hca(dark)] == RoceFact(hca(dark), "DOWN", dark.device)
         assert len(seen.gids) == 4

@@ -93,27 +93,42 @@ def _which(functions: Sequence[PciFunction], idle: Sequence[PciFunction]) -> str
     return f": {'; '.join(told)}" if told else ""
 
 
-def pcie_fatal(node: str, function: PciFunction) -> Finding:
+def pcie_fatal(node: str, function: PciFunction, observed: str) -> Finding:
     return Finding(
         "pcie-fatal",
         node,
         "refuse",
         name(function),
-        f"{function.fatal} fatal PCIe errors since the boot",
+        observed,
         "none: after one of them the device cannot be trusted until its host has rebooted",
-        "reboot the node (journalctl -k | grep -i aer tells the errors); if they come back, take the power off for a "
-        "minute, then have the machine looked at",
+        "reboot the node (journalctl -k | grep -i -e aer -e mlx5 tells the errors); if they come back, take the power "
+        "off for a minute, then have the machine looked at",
     )
 
 
 def check_fatal(seen: Seen) -> Outcome:
-    pci = seen.hardware.pci
+    pci, broken = seen.hardware.pci, seen.hardware.broken
+    functions = () if pci is None else pci.functions
+    # The log may be about a function that is gone by now.
+    gone = [PciFunction(address) for address in broken if address not in {f.address for f in functions}]
+    findings = [
+        pcie_fatal(seen.node, f, f"the kernel's log: {broken[f.address]}")
+        for f in (*functions, *gone)
+        if f.address in broken
+    ]
+    counted = [function for function in functions if function.fatal is not None]
+    findings += [
+        pcie_fatal(seen.node, f, f"{f.fatal} fatal PCIe errors since the boot")
+        for f in counted
+        if f.fatal and f.address not in broken
+    ]
+    if findings:
+        return judged(findings, "")
     if pci is None:
         return unknown(seen.hardware.why("pci"))
-    counted = [function for function in pci.functions if function.fatal is not None]
     if not counted:
         return not_applicable("no ConnectX-7 function whose errors the kernel counts")
-    return judged([pcie_fatal(seen.node, f) for f in counted if f.fatal], f"no fatal error on {len(counted)} functions")
+    return judged([], f"no fatal error on {len(counted)} functions")
 
 
 def check_changed(seen: Seen) -> Outcome:

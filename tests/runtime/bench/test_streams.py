@@ -1,7 +1,7 @@
 """Rates and times from stamps that are known: no clock runs here."""
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from runtime.bench.histograms import Percentiles
@@ -68,6 +68,15 @@ def test_a_moment_together_is_no_batch_either() -> None:
     assert found.seconds == pytest.approx(1.9)
 
 
+def test_tokens_that_were_held_back_have_no_rate_of_their_own() -> None:
+    # As seen with a client that got no CPU: 64 tokens in a millisecond after a quarter of a second.
+    burst = course(*((1.25 + number / 64000, number) for number in range(1, 65)), sent=1.0)
+    found = rate([burst])
+    assert (found.held, found.whole) == (True, False)
+    assert found.tokens_per_second == pytest.approx(64 / 0.251)
+    assert not rate([course((1.7, 1), (2.0, 64), sent=1.0)]).held
+
+
 def test_without_counts_messages_share_the_usage() -> None:
     one = course((1.0, None), (1.5, None), (2.0, None), completion=21)
     assert not one.counted
@@ -103,6 +112,7 @@ def test_one_stream_has_the_rate_of_its_tokens(steps: list[tuple[float, int]], s
         at, had = points[-1] if points else (sent, 0)
         points.append((at + seconds, had + tokens))
     one = course(*points, sent=sent)
+    assume(not rate([one]).held)
     (first, had), (last, has) = points[0], points[-1]
     assert rate([one]).tokens_per_second == pytest.approx((has - had) / (last - first))
     assert sum(seconds * tokens for seconds, tokens in one.gaps()) == pytest.approx(last - first)

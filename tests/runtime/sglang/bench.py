@@ -119,7 +119,8 @@ def post(rank: Rank, path: str, body: object) -> bytes:
     """The whole answer of rank 0's engine."""
     host, _, port = rank.environ["SPARKD_API"].partition(":")
     content = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(content)}\r\n\r\n"
+    fields = f"Host: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {len(content)}"
+    head = f"POST {path} HTTP/1.1\r\n{fields}\r\n\r\n"
     with socket.create_connection((host, int(port)), timeout=20) as client:
         client.sendall(head.encode() + content)
         reply = b""
