@@ -136,7 +136,8 @@ class Rank:
         raise verdict(End(child.status or 0, stage, self._follower.errors.found, struck))
 
     def _goes_on(self, child: Child) -> bool:
-        return child.status is None and not self._stop
+        # SGLang's main process takes seconds to leave after a scheduler has ended, and the group waits for it.
+        return child.status is None and not self._stop and not self._follower.errors.fatal
 
     def _turn(self, child: Child, wakeup: int, seconds: float) -> None:
         """One wait for anything to happen, ``seconds`` at most, and what follows of it at once."""

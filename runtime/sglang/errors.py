@@ -7,7 +7,7 @@ tracebacks are open at once it cannot be told whose lines of code are whose, and
 
 import enum
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime.sglang.stages import split_prefix
 
@@ -21,6 +21,8 @@ _CHAINED = (
 )
 # The interpreter says so of what it goes on without.
 _HARMLESS = ("Exception ignored in", "Task exception was never retrieved")
+# What SGLang's processes say before they have their main process end all of them.
+_LAST_WORDS = re.compile(r"\w+ hit an exception: ")
 _ARGPARSE = re.compile(r"[\w .\-]+: error: (?P<text>.+)")
 _NATIVE = re.compile(r"(?P<name>Fatal Python error): (?P<text>.+)|terminate called after throwing .*'(?P<what>[^']+)'")
 _CRASHED = re.compile(
@@ -41,7 +43,10 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class Found:
-    """``name``: the exception's; ``origin``: process and line of code; ``code``: exit code of a crash, minus signal."""
+    """``name``: the exception's; ``origin``: process and line of code; ``code``: exit code of a crash, minus signal.
+
+    ``fatal``: one of SGLang's processes has ended by it, so that the engine cannot go on.
+    """
 
     kind: Kind
     text: str
@@ -49,6 +54,7 @@ class Found:
     origin: str = ""
     code: int = 0
     led_to: str = ""
+    fatal: bool = False
 
     def sentence(self) -> str:
         """In one line."""
@@ -61,7 +67,8 @@ class FirstError:
     """Fed with every line; ``found`` is the first error since the engine last got on.
 
     A traceback that SGLang itself logs and goes on from looks like any other: its records name no level. So an error is
-    set aside when the engine reaches a further stage, and only told if nothing came after it.
+    set aside when the engine reaches a further stage, and only told if nothing came after it; it is forgotten when the
+    engine serves; and it gives way to one that has ended a process.
     """
 
     def __init__(self) -> None:
@@ -73,15 +80,25 @@ class FirstError:
         self._chained = False
         self._process = ""
         self._frame = ""
+        self._fatal = False
 
     @property
     def found(self) -> Found | None:
         return self._found or self._aside
 
+    @property
+    def fatal(self) -> bool:
+        """The engine will end by this, if it has not ended yet."""
+        return self._found is not None and self._found.fatal
+
     def got_on(self) -> None:
         """The engine went on to a further stage."""
         self._aside = self._found or self._aside
         self._found = None
+
+    def forget(self) -> None:
+        """The engine serves: whatever was said before has not ended it."""
+        self._found = self._aside = None
 
     def feed(self, line: str, starting: bool) -> None:
         """``starting``: the engine is still reading its arguments."""
@@ -90,6 +107,7 @@ class FirstError:
         if message.startswith(_HARMLESS):
             self._harmless = True
         elif message.endswith(_TRACEBACK) and (split is not None or message == _TRACEBACK):
+            self._fatal = self._fatal or _LAST_WORDS.match(message) is not None
             self._opened(split[0] if split is not None else "")
         elif message in _CHAINED:
             self._chained = True
@@ -115,13 +133,13 @@ class FirstError:
             code = int(match["code"] or match["code2"])
             if code != 0:
                 name, pid = match["name"] or "scheduler", match["pid"] or match["pid2"]
-                self._keep(Found(Kind.CRASH, f"{name} (pid {pid})", code=code))
+                self._keep(Found(Kind.CRASH, f"{name} (pid {pid})", code=code, fatal=True))
 
     def _closed(self, name: str, text: str) -> None:
         self._open -= 1
         origin = ", ".join(part for part in (self._process, "" if self._mixed else self._frame) if part)
-        harmless, chained = self._harmless, self._chained
-        self._harmless = self._chained = False
+        harmless, chained, fatal = self._harmless, self._chained, self._fatal
+        self._harmless = self._chained = self._fatal = False
         self._frame = ""
         if self._open == 0:
             self._mixed = False
@@ -130,14 +148,14 @@ class FirstError:
             return
         text = text[:_TEXT_MAX]
         if match := _DIED.match(text):
-            self._keep(Found(Kind.CRASH, "the scheduler", code=int(match["code"])))
+            self._keep(Found(Kind.CRASH, "the scheduler", code=int(match["code"]), fatal=True))
         elif chained and self._found is not None and not self._found.led_to:
             first = self._found
             led_to = f"{name}: {text}"[:_TEXT_MAX]
-            self._found = Found(first.kind, first.text, first.name, first.origin, first.code, led_to)
+            self._found = replace(first, led_to=led_to, fatal=first.fatal or fatal)
         else:
-            self._keep(Found(Kind.EXCEPTION, text, name, origin))
+            self._keep(Found(Kind.EXCEPTION, text, name, origin, fatal=fatal))
 
     def _keep(self, found: Found) -> None:
-        if self._found is None:
+        if self._found is None or (found.fatal and not self._found.fatal):
             self._found = found

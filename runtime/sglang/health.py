@@ -153,9 +153,10 @@ class Vitals:
             self._silent_since = now
         return canary
 
-    def seconds(self, ask: Ask) -> float:
-        """How long the answer may take."""
-        return self._limits.canary_timeout_seconds
+    @property
+    def alive_at(self) -> float:
+        """When the last token was seen."""
+        return self._alive_at
 
     def answered(self, ask: Ask, answer: Answer, now: float) -> None:
         self._asking.discard(ask)

@@ -159,6 +159,8 @@ class Watch:
             else:
                 self._opening.answered(ask, answer, now)
         if self._vitals is not None:
+            if self._vitals.alive_at == now:
+                self._follower.errors.forget()
             if (hung := self._vitals.hung(now)) is not None:
                 raise hung
             while (due := self._vitals.due(now)) is not None:
@@ -219,6 +221,7 @@ class Watch:
         if self._idle:
             log.warning("%s since the start", self._idle)
         self.ready = True
+        self._follower.errors.forget()
         if self._environment.rank == 0:
             self._vitals = Vitals(self._config.launch, "--enable-metrics" in self._config.arguments, now)
         log.info("ready")

@@ -72,6 +72,8 @@ class Lab:
         itself. `say` gets a line per step. Raises LabError; in particular if a lab is up here.
         """
         base.require_tools()
+        if engine == "sglang" and len(self.nodes) != 3:
+            raise LabError("lab: up: SGLang's model is made to be split over three nodes: leave --nodes out")
         package = None if bare else install.check(deb)
         with self._exclusive():
             if self.is_up():

@@ -33,7 +33,7 @@ _LAUNCHER = {"launcher": "/usr/lib/sparkd/rank$"}
 PROBE = EngineKind("probe", 40, _LAUNCHER)
 # Of two cores that do nothing else a start takes 45 s: seven processes import SGLang.
 SGLANG = EngineKind(
-    "sglang", 900, {**_LAUNCHER, "engine": "python -m sglang.launch_server", "scheduler": "^sglang::sched"}
+    "sglang", 240, {**_LAUNCHER, "engine": "python -m sglang.launch_server", "scheduler": "^sglang::sched"}
 )
 KINDS = (PROBE, SGLANG)
 
@@ -75,6 +75,12 @@ class EngineRing(Ring):
             assert self.ask("spark1", "POST", "/v1/ring/clear").status == 202
         self.stop()
         self.settled()
+
+    def look(self) -> None:
+        """Have the daemons look at their hosts now: they do once a minute, and when they start."""
+        self.lab.each(lambda node: self.lab.exec(node, "systemctl", "restart", "sparkd"))
+        for node in self.hosts.nodes:
+            self.until(node, lambda seen: all(peer["age"] is not None for peer in seen["peers"]), 60)
 
     def until_held(self) -> dict[str, Any]:
         """Starts it, and waits until it is held."""

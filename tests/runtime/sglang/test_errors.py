@@ -129,6 +129,31 @@ def test_a_crash_is_one_of_a_process(line: str, code: int) -> None:
     assert (found.kind, found.code) == (Kind.CRASH, code)
 
 
+def test_a_scheduler_does_not_go_on_from_its_last_words_and_the_engine_may_from_others() -> None:
+    errors = FirstError()
+    for line in LATER.splitlines():
+        errors.feed(line, True)
+    ends = [errors.fatal]
+    for line in ONE.splitlines() + LATER.splitlines():
+        errors.feed(line, True)
+    ends.append(errors.fatal)
+    # What has ended a process counts for more than what was said before and what follows.
+    assert errors.found is not None
+    assert errors.found.name == "ValueError"
+    errors.got_on()
+    ends.append(errors.fatal)
+    assert ends == [False, True, False]
+
+
+def test_what_was_said_before_the_engine_served_has_not_ended_it() -> None:
+    errors = FirstError()
+    for line in LATER.splitlines():
+        errors.feed(line, True)
+    errors.got_on()
+    errors.forget()
+    assert errors.found is None
+
+
 def test_an_orderly_end_of_a_scheduler_is_no_crash() -> None:
     errors = FirstError()
     errors.feed(MAIN + "Scheduler or DataParallelController 4711 terminated with 0", False)

@@ -166,6 +166,8 @@ def kill_tree() -> NoReturn:
 
 def child_failed(*_: object) -> NoReturn:
     say("Received sigquit from a child process. It usually means the child failed.")
+    # It writes down what it was asked, first.
+    time.sleep(5)
     kill_tree()
 
 
@@ -206,6 +208,8 @@ def wait_for_work(options: argparse.Namespace, engine: Scheduler) -> NoReturn:
     say(f"Dummy health check server started in background thread at {options.host}:{options.port}")
     code = engine.process.wait()
     say(f"Scheduler or DataParallelController {engine.process.pid} terminated with {code}")
+    # Taking an interpreter apart that has loaded PyTorch.
+    time.sleep(5)
     sys.exit(0)
 
 
