@@ -25,7 +25,7 @@ from runtime.sglang.deadlines import Deadlines
 from runtime.sglang.follow import Follower
 from runtime.sglang.memory import oom_kills
 from runtime.sglang.ports import demand_free
-from runtime.sglang.processes import Process, alive, descendants
+from runtime.sglang.processes import Process, alive, descendants, is_worker
 from runtime.sglang.relay import Relay
 from runtime.sglang.stages import Step
 from runtime.sglang.transport import SYSFS, Connections, TransportProof, devices
@@ -34,6 +34,7 @@ from runtime.sglang.watch import Watch
 
 # Within the unit's TimeoutStopSec=10, after which systemd would kill the launcher and whatever it has not ended.
 STOP_SECONDS = 8.0
+LINGER_SECONDS = 0.5
 REPORT_SECONDS = 1.0
 # For the stacks that the processes print themselves.
 STACKS_SECONDS = 2.0
@@ -183,9 +184,16 @@ class Rank:
         self._watch.close()
         child.terminate()
         end = time.monotonic() + self._stop_seconds
-        while descendants(os.getpid()) and (left := end - time.monotonic()) > 0:
+        lingering = False
+        while (below := descendants(os.getpid())) and (left := end - time.monotonic()) > 0:
+            # Once its schedulers are gone a main process has nothing to save, and may wait a minute for a zombie.
+            if self._watch.ready and not lingering and not any(is_worker(process) for process in alive(below)):
+                lingering = True
+                end = min(end, time.monotonic() + LINGER_SECONDS)
             self._turn(child, wakeup, min(left, 0.1))
             child.reap()
+        if lingering:
+            return ExitCode.OK
         if left_over := descendants(os.getpid()):
             log.warning("killing what is left after %g s: %s", self._stop_seconds, _names(left_over))
         return ExitCode.OK

@@ -43,8 +43,9 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class Found:
-    """``name``: the exception's; ``origin``: process and line of code; ``code``: exit code of a crash, minus signal.
+    """``name``: the exception's; ``origin``: process and line of code.
 
+    ``code``: exit status of a process, or minus the signal that killed it.
     ``fatal``: one of SGLang's processes has ended by it, so that the engine cannot go on.
     """
 
@@ -131,9 +132,8 @@ class FirstError:
     def _record(self, message: str) -> None:
         if match := _CRASHED.match(message):
             code = int(match["code"] or match["code2"])
-            if code != 0:
-                name, pid = match["name"] or "scheduler", match["pid"] or match["pid2"]
-                self._keep(Found(Kind.CRASH, f"{name} (pid {pid})", code=code, fatal=True))
+            name, pid = match["name"] or "scheduler", match["pid"] or match["pid2"]
+            self._keep(Found(Kind.CRASH, f"{name} (pid {pid})", code=code, fatal=True))
 
     def _closed(self, name: str, text: str) -> None:
         self._open -= 1

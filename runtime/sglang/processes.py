@@ -64,6 +64,11 @@ def alive(processes: Iterable[Process]) -> list[Process]:
     return [process for process in processes if process.state not in ("Z", "X")]
 
 
+def is_worker(process: Process) -> bool:
+    """One of those that SGLang's main process starts, and that name themselves so: schedulers and detokenizers."""
+    return process.name.startswith("sglang::")
+
+
 def bytes_read(pid: int, proc: Path = PROC) -> int:
     """What a process has read so far: by read(2), and from storage through its mappings. 0 where it is not told."""
     try:

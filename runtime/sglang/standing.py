@@ -6,14 +6,13 @@ SGLang's own watchdog is a thread of the process that it watches, so it stands s
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from runtime.sglang.processes import Process
+from runtime.sglang.processes import Process, is_worker
 
 _WORDS = {
     "T": "is stopped (by a signal such as SIGSTOP)",
     "Z": "is dead and its parent does not notice",
     "D": "hangs in the kernel",
 }
-SCHEDULER = "sglang::"
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class StandingStill:
     def _counts(process: Process, serving: bool) -> bool:
         if process.state == "T":
             return True
-        return serving and process.state in ("D", "Z") and process.name.startswith(SCHEDULER)
+        return serving and process.state in ("D", "Z") and is_worker(process)
 
     def longest(self, now: float, seconds: float) -> Standing | None:
         """The one that has stood still longest, if for ``seconds``."""

@@ -68,6 +68,9 @@ def _judge(end: End) -> tuple[ExitCode, str]:
         return ExitCode.INTERNAL_ERROR, f"the engine {describe_status(end.status)} without a word of why"
     if error.kind is Kind.ARGUMENTS:
         return ExitCode.ENGINE_REFUSED, f"the engine refused its arguments: {error.text}"
+    if error.kind is Kind.CRASH and error.code == 0:
+        # A rank above 0 leaves in order only when rank 0 says so.
+        return ExitCode.MEMBER_LOST, f"rank 0 has ended the group: {error.text} left with status 0"
     if error.kind is Kind.CRASH:
         return ExitCode.INTERNAL_ERROR, f"{error.text} {describe_status(error.code)}"
     sentence = error.sentence()

@@ -1,6 +1,7 @@
 """What is looked at while the engine runs: its deadlines, its processes, its answers, and whether it is as asked."""
 
 import os
+import re
 import select
 from collections.abc import Mapping
 
@@ -201,8 +202,8 @@ class Watch:
             return
         for line in self._smoke.read():
             self._deadlines.said(now)
-            log.info("smoke: %s", line)
-            self._progress.report(Stage.WARMUP, f"smoke: {line}")
+            log.info("%s", line)
+            self._progress.report(Stage.WARMUP, *_counted(line))
         outcome = self._smoke.outcome
         if outcome is None:
             return
@@ -232,3 +233,9 @@ class Watch:
         transport = self._follower.connections.text(self._config.launch.transport)
         failed = self._smoked if self._smoked.startswith("smoke failed") else ""
         self._progress.ready(", ".join(part for part in (work, transport, self._idle, failed) if part))
+
+
+def _counted(line: str) -> tuple[str, tuple[int, int] | None]:
+    """Text and count of what the smoke tests report: ``smoke 2/9 arithmetic``."""
+    match = re.fullmatch(r"smoke (\d+)/(\d+) (.*)", line)
+    return (line, None) if match is None else (f"smoke {match[3]}", (int(match[1]), int(match[2])))

@@ -51,8 +51,23 @@ def test_three_ranks_come_up_serve_and_end_in_order(tmp_path: Path) -> None:
         for rank in ranks:
             rank.signal(signal.SIGTERM)
         assert [rank.exit_code() for rank in ranks] == [0, 0, 0]
-        assert time.monotonic() - started < 8
+        # A worker's main process would wait five seconds more, for nothing.
+        assert time.monotonic() - started < 4
         assert "STOPPING=1" in ranks[1].said
+        assert "Connection closed by peer" not in ranks[1].text()
+
+
+def test_a_worker_whose_group_rank_0_ends_does_not_linger(tmp_path: Path) -> None:
+    with engines(tmp_path, 2) as ranks:
+        ranks.start()
+        ranks.until_ready()
+        ranks[0].signal(signal.SIGTERM)
+        started = time.monotonic()
+        code, said = ended(ranks[1])
+        assert time.monotonic() - started < 4
+        assert code == 70
+        assert said.startswith("failed ready: rank 0 has ended the group: scheduler (pid ")
+        assert ranks[0].exit_code() == 0
 
 
 def test_a_killed_scheduler_ends_all_and_only_its_own_rank_is_the_cause(tmp_path: Path) -> None:

@@ -154,10 +154,9 @@ def test_what_was_said_before_the_engine_served_has_not_ended_it() -> None:
     assert errors.found is None
 
 
-def test_an_orderly_end_of_a_scheduler_is_no_crash() -> None:
-    errors = FirstError()
-    errors.feed(MAIN + "Scheduler or DataParallelController 4711 terminated with 0", False)
-    assert errors.found is None
+def test_an_orderly_end_of_a_scheduler_is_an_end() -> None:
+    found = first(MAIN + "Scheduler or DataParallelController 4711 terminated with 0")
+    assert (found.kind, found.code, found.fatal) == (Kind.CRASH, 0, True)
 
 
 def test_what_native_code_says_counts() -> None:

@@ -24,8 +24,8 @@ class SmokeResult:
 def run(base_url, names, *, model, timeout, report):
     assert base_url.startswith("http://127."), base_url
     checks = []
-    for name in names:
-        report(f"{name} of {model}")
+    for number, name in enumerate(names, 1):
+        report(f"smoke {number}/{len(names)} {name} of {model}")
         if name == "crash":
             raise ZeroDivisionError("in a test")
         if name == "slow":
@@ -69,7 +69,8 @@ def test_a_failed_smoke_test_keeps_the_rank_from_ready_if_the_profile_says_so(
             assert ended(rank)[0] == 76
             assert "READY=1" not in rank.said
         assert said in rank.statuses()[-1]
-        assert f"smoke: {names[0]} of flash" in rank.text()
+        assert f"warmup 1/{len(names)} smoke {names[0]} of flash" in rank.statuses()
+        assert f"smoke 1/{len(names)} {names[0]} of flash" in rank.text()
 
 
 def test_without_the_module_the_profiles_tests_have_failed(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ environment says what is to go wrong, and how long things take.
 """
 
 import argparse
-import ctypes
 import itertools
 import json
 import os
@@ -188,7 +187,8 @@ def serve(options: argparse.Namespace, engine: Scheduler) -> NoReturn:
         if (code := engine.process.poll()) is not None:
             say(f"Subprocess scheduler_0 (pid={engine.process.pid}) crashed with exit code {code}. Triggering SIGQUIT")
             kill_tree()
-    engine.process.kill()
+    assert engine.process.stdin is not None
+    engine.process.stdin.close()
     engine.process.wait()
     sys.exit(0)
 
@@ -222,7 +222,6 @@ def main() -> None:
             raise LookupError(f"Repo id must be in the form 'repo_name': '{options.model_path}'")
         except LookupError as error:
             raise OSError(f"Can't load the configuration of '{options.model_path}'.") from error
-    ctypes.CDLL(None).prctl(15, b"sglang::main", 0, 0, 0)
     signal.signal(signal.SIGQUIT, child_failed)
     engine = Scheduler(options)
     engine.wait_until_ready()

@@ -50,8 +50,13 @@ class Group:
             except ConnectionRefusedError:
                 time.sleep(0.02)
 
-    def exchange(self) -> None:
-        """One byte to everybody and back; every rank has to take part."""
+    def farewell(self) -> None:
+        """Rank 0 tells the others to leave."""
+        for peer in self._sockets:
+            peer.sendall(b"q")
+
+    def exchange(self) -> bool:
+        """One byte to everybody and back; every rank has to take part. False if rank 0 has said farewell."""
         for peer in self._sockets:
             if self._root:
                 peer.sendall(b"x")
@@ -62,8 +67,11 @@ class Group:
                 data = b""
             if not data:
                 raise RuntimeError("[../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:4711")
-            if not self._root:
+            if not self._root and data == b"x":
                 peer.sendall(b"x")
+            if data == b"q":
+                return False
+        return True
 
 
 def connections(rank: int, size: int) -> None:
@@ -123,8 +131,9 @@ def run(rank: int, size: int, address: str) -> None:
     # As if an operation on the GPU did not return.
     signal.signal(signal.SIGUSR1, silence)
     if rank > 0 and not os.environ.get("FAKE_ALONE"):
-        while True:
-            group.exchange()
+        while group.exchange():
+            pass
+        return
     for line in sys.stdin:
         request = json.loads(line)
         for left in reversed(range(request["tokens"])):
@@ -134,8 +143,7 @@ def run(rank: int, size: int, address: str) -> None:
             step()
             sys.stdout.write(json.dumps({"id": request["id"], "last": left == 0}) + "\n")
             sys.stdout.flush()
-    while True:
-        time.sleep(60)
+    group.farewell()
 
 
 def main() -> None:
