@@ -77,9 +77,10 @@ def excerpt(lines: Iterable[str], declared: Container[str] = ()) -> Excerpt:
     """Of a rank's journal, each line with its time and unit up to the first "]: ". `declared`: lines logged as errors.
 
     The first error is what counts: the later ones are mostly its consequences. Of a Python traceback it is the line
-    after its frames.
+    after its frames. Where the rank itself has called lines errors, others are not searched for words: an engine that
+    comes up well says "error" in passing, too.
     """
-    first, within = "", False
+    first, guessed, within = "", "", False
     errors: list[str] = []
     tail: deque[str] = deque(maxlen=_TAIL)
     count = 0
@@ -95,9 +96,13 @@ def excerpt(lines: Iterable[str], declared: Container[str] = ()) -> Excerpt:
         if begins or within or line in declared or _ERROR.search(said):
             if len(errors) < _HEAD:
                 errors.append(line)
-            if not first and not begins and not frame:
-                first = said.strip()
+            if begins or frame:
+                pass
+            elif line in declared:
+                first = first or said.strip()
+            else:
+                guessed = guessed or said.strip()
         within = begins or frame
     last = list(tail)
     text = "\n".join(["first lines with errors:", *errors, "", f"last of {count} lines:", *last, ""])
-    return Excerpt(first, text)
+    return Excerpt(first or guessed, text)

@@ -79,6 +79,14 @@ def test_what_the_rank_itself_logs_as_an_error_is_one_whatever_its_words() -> No
     assert incidents.excerpt(lines, {lines[1]}).first == "rank 2 (spark3) missing"
 
 
+def test_what_sounds_like_an_error_is_none_where_the_rank_has_called_another_line_one() -> None:
+    """As of SGLang, whose log speaks of errors from which it goes on."""
+    lines = [line("Ignore import error when loading a model"), line("rank 2 (spark3) missing")]
+    assert incidents.excerpt(lines).first == "Ignore import error when loading a model"
+    assert incidents.excerpt(lines, {lines[1]}).first == "rank 2 (spark3) missing"
+    assert lines[0] in incidents.excerpt(lines, {lines[1]}).text
+
+
 def test_what_systemd_says_of_the_end_is_kept_and_is_no_error_of_the_rank() -> None:
     lines = ["2026-11-30T22:00:00+0000 systemd[1]: sparkd-rank@7.service: Failed with result 'signal'.", line("well")]
     assert incidents.excerpt(lines).first == ""
