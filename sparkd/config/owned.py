@@ -15,6 +15,9 @@ _LAUNCHER = {
 }
 # SGLang reads more options from such a file, which nobody has compared or checked.
 _FILES = ("config",)
+# The API is on the loopback address, and the launcher asks it whether tokens flow, in plain HTTP and without a key.
+# Everybody could read a key besides: SGLang prints it into its log, and it is on its command line.
+_DOOR = ("api-key", "admin-api-key", "ssl-keyfile", "ssl-certfile", "ssl-ca-certs", "ssl-keyfile-password")
 
 # NCCL's variables that say how much and how often, not where and by which way. They may be set by name, and the
 # profile's value then replaces the one that ring_mesh plans.
@@ -66,7 +69,10 @@ def whose_argument(name: str) -> str:
     """Why a profile may not set this option, as what is expected instead; "" if it may."""
     if name in _LAUNCHER:
         return f"no such key: sparkd gives --{name} to each rank itself, from {_LAUNCHER[name]}"
-    meant = next((own for own in (*_LAUNCHER, *_FILES) if name and own.startswith(name) and own != name), "")
+    if name in _DOOR:
+        return "no such key: the API is plain HTTP on the loopback address; a proxy before it can have keys and TLS"
+    owned = (*_LAUNCHER, *_FILES, *_DOOR)
+    meant = next((own for own in owned if name and own.startswith(name) and own != name), "")
     if meant:
         return f"the whole name of an option: SGLang would take --{name} for --{meant}"
     if name in _FILES:

@@ -136,6 +136,9 @@ REFUSED = [
     ("arguments", 'dist-init-addr = "x:1"', "from rank 0's address and [engine] rendezvous_port"),
     ("arguments", 'nccl-init-addr = "x:1"', "from rank 0's address and [engine] rendezvous_port"),
     ("arguments", 'host = "0.0.0.0"', "sparkd gives --host to each rank itself, from [engine] api"),
+    ("arguments", 'api-key = "secret"', "the API is plain HTTP on the loopback address; a proxy"),
+    ("arguments", 'ssl-keyfile = "/k"', "the API is plain HTTP on the loopback address; a proxy"),
+    ("arguments", 'admin = "secret"', "SGLang would take --admin for --admin-api-key"),
     ("arguments", "port = 30000", "sparkd gives --port to each rank itself, from [engine] api"),
     (
         "arguments",
