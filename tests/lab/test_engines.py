@@ -193,13 +193,14 @@ def test_a_port_that_is_taken_is_named(engine_ring: EngineRing, clock: Clock) ->
 
 @pytest.fixture
 def full_disk(engine_ring: EngineRing) -> Iterator[None]:
-    """Nothing more can be written to /tmp of spark1, where the engine of rank 0 keeps its counters."""
+    """Nothing more can be written where the engine of spark3 may write: all that is temporary."""
     engine_ring.free()
     run = engine_ring.lab.exec
-    run("spark1", "mount", "-t", "tmpfs", "-o", "size=64k,mode=1777", "full", "/tmp")
-    run("spark1", "sh", "-c", "head -c 1M /dev/zero >/tmp/full || true")
+    for place in ("/tmp", "/var/tmp"):
+        run("spark3", "mount", "-t", "tmpfs", "-o", "size=64k,mode=1777", "full", place)
+        run("spark3", "sh", "-c", f"head -c 1M /dev/zero >{place}/full || true")
     yield
-    run("spark1", "umount", "-l", "/tmp")
+    run("spark3", "umount", "-l", "/tmp", "/var/tmp")
 
 
 @real
@@ -207,8 +208,8 @@ def full_disk(engine_ring: EngineRing) -> Iterator[None]:
 def test_a_full_disk_is_named(engine_ring: EngineRing, clock: Clock) -> None:
     held = engine_ring.until_held()
     clock("until the ring was held, a disk being full")
-    assert held["deaths"][-1]["node"] == "spark1"
-    assert "No space left on device" in held["reason"]
+    assert held["deaths"][-1]["node"] == "spark3"
+    assert "No usable temporary directory found in ['/tmp', '/var/tmp'" in held["reason"]
 
 
 @real
