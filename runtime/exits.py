@@ -18,6 +18,7 @@ class ExitCode(enum.IntEnum):
     RAIL_FAILED = 74
     NOT_AS_ASKED = 75
     SMOKE_FAILED = 76
+    OUT_OF_MEMORY = 77
 
 
 class RankFailure(Exception):

@@ -16,7 +16,8 @@ resolved, as JSON (see :mod:`runtime.sglang.config`). Its NCCL_* and GLOO_* vari
 Exit status: 0 told to stop, 64 bad environment or a port that is taken, 65 the engine refused its arguments or
 configuration, 69 rendezvous failed, 70 a member was lost, 71 the engine's group did not form, 72 no progress while
 loading, 73 it hangs, 74 a rail failed a check, 75 transport or environment are not as asked, 76 a smoke test failed,
-1 a defect of the engine, or that it was killed. Progress goes to ``$NOTIFY_SOCKET``, the story to standard error.
+77 the kernel killed it for memory, 1 a defect of the engine, or that it was killed otherwise. Progress goes to
+``$NOTIFY_SOCKET``, the story to standard error.
 """
 
 import logging

@@ -63,9 +63,9 @@ def _judge(end: End) -> tuple[ExitCode, str]:
     error = end.error
     if end.oom_kills:
         many = "a process" if end.oom_kills == 1 else f"{end.oom_kills} processes"
-        return ExitCode.INTERNAL_ERROR, f"the kernel killed {many} of the engine because memory ran out"
+        return ExitCode.OUT_OF_MEMORY, f"the kernel killed {many} of the engine because memory ran out"
     if error is None:
-        return ExitCode.INTERNAL_ERROR, f"the engine {describe_status(end.status)} without a word of why"
+        return ExitCode.INTERNAL_ERROR, f"without a word of why the engine {describe_status(end.status)}"
     if error.kind is Kind.ARGUMENTS:
         return ExitCode.ENGINE_REFUSED, f"the engine refused its arguments: {error.text}"
     if error.kind is Kind.CRASH and error.code == 0:

@@ -24,6 +24,7 @@ from sparkd.core.snapshot import Snapshot
 _CONSEQUENCES = frozenset({69, 70, 71})
 # The engine refused what it was told, which is the same at the next try.
 _REFUSED = "exit:65"
+_OUT_OF_MEMORY = 77
 _ALIKE = 5
 _REMEMBERED = 10
 _SIGNALS = {2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
@@ -91,6 +92,9 @@ def _post_mortem(a: Attempt, unit: RankUnit | None, host: HostFacts, booted: Boo
         return f"signal:{unit.exit_status}", f"it was killed by {name}"
     if unit.exit_code == _CLD_EXITED:
         said = progress.parse(unit.text)
+        if unit.exit_status == _OUT_OF_MEMORY and said.stage == "failed":
+            # It was a process of the rank's that the kernel killed, not its main one, whose end systemd shows.
+            return floor.OOM, said.text
         if said.stage == "failed":
             return f"exit:{unit.exit_status}:{_faceless(said.text)}", said.text
         return f"exit:{unit.exit_status}", f"it left with status {unit.exit_status}"

@@ -128,6 +128,11 @@ def test_oom_at_load_is_held_at_once() -> None:
         "oom-kill",
         "the kernel killed it because memory ran out",
     )
+    told = RankUnit(
+        7, "failed", exit_code=1, exit_status=77, text="failed load: the kernel killed a process of the engine"
+    )
+    [record] = [a for a in decide(struck(befell={}, units=(told,))).actions if isinstance(a, Record)]
+    assert (record.attempt.signature, record.attempt.sentence[:16]) == ("oom-kill", "load: the kernel")
     held = issued(signature="oom-kill", sentence="the kernel killed it because memory ran out")
     assert held.held
     assert held.reason.startswith("out of memory while coming up, as every further try would be: rank 1 (spark2) ended")

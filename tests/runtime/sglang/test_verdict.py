@@ -41,9 +41,9 @@ LATE = raised("DistStoreError", "Timed out after 41 seconds waiting for clients.
         ),
         (End(0, Stage.READY, Found(Kind.CRASH, "scheduler (pid 4)", code=-11)), 1, "was killed by SIGSEGV"),
         (End(0, Stage.READY, Found(Kind.CRASH, "scheduler (pid 4)", code=0)), 70, "ready: rank 0 has ended the group"),
-        (End(-9, Stage.LOAD, None), 1, "the engine was killed by SIGKILL, perhaps by the kernel for memory"),
-        (End(-9, Stage.LOAD, GONE, oom_kills=1), 1, "load: the kernel killed a process of the engine because memory"),
-        (End(3, Stage.LOAD, None), 1, "the engine left with status 3 without a word of why"),
+        (End(-9, Stage.LOAD, None), 1, "why the engine was killed by SIGKILL, perhaps by the kernel for memory"),
+        (End(-9, Stage.LOAD, GONE, oom_kills=1), 77, "load: the kernel killed a process of the engine because memory"),
+        (End(3, Stage.LOAD, None), 1, "without a word of why the engine left with status 3"),
         (End(-63, Stage.LOAD, None), 1, "was killed by signal 63"),
     ],
 )
