@@ -65,12 +65,20 @@ def decide(s: Snapshot) -> Decision:
         actions += bringup.start(s)
     ranks = view(s)
     phase = _phase(s, ranks)
-    waits = (_after_death(s, verdict),) if verdict is not None else _waits(s, phase, ranks)
+    if verdict is None:
+        waits = _waits(s, phase, ranks)
+        summary = _summary(s, phase, waits)
+    else:
+        pause, *after = (_after_death(s, verdict), *_after_pause(s, phase))
+        waits = (pause, *after)
+        # The pause is the least of what is waited for, as long as a cable or a host is missing.
+        more = f" (and {len(after) - 1} more)" if len(after) > 1 else ""
+        summary = _summary(s, phase, (f"{pause}, but {after[0]}{more}" if after else pause,))
     return Decision(
         phase,
         tuple(actions),
         waits,
-        _summary(s, phase, waits),
+        summary,
         ranks,
         gates.own_findings(s),
         s.intent,
@@ -154,6 +162,11 @@ def _after_death(s: Snapshot, verdict: recovery.Verdict) -> str:
     name = s.cluster.conductor.name
     quiet = next((f", but {why}" for peer, why in gates.silent(s) if peer.name == name), "")
     return f"{verdict.wait}: {name} is to issue epoch {s.intent.epoch + 1}{quiet}"
+
+
+def _after_pause(s: Snapshot, phase: Phase) -> list[str]:
+    """What will hold the next start back when its pause is over, once everything has stopped."""
+    return [*gates.peers_answer(s), *gates.blemishes(s)] if phase == "gated" else []
 
 
 def _summary(s: Snapshot, phase: Phase, waits: tuple[str, ...]) -> str:

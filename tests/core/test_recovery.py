@@ -10,7 +10,7 @@ import pytest
 from sparkd.core import recovery
 from sparkd.core.actions import Adopt, Record
 from sparkd.core.decide import decide
-from sparkd.core.model import Attempt, Death, HostFacts, Intent, PeerView, RankUnit
+from sparkd.core.model import Attempt, Death, HostFacts, Intent, PeerView, RankUnit, Unknown
 from sparkd.core.snapshot import Policy, Snapshot
 from tests.core.builders import CABLES, NOW, attempt, peer, running, snapshot, with_peer
 
@@ -51,6 +51,23 @@ def test_a_death_is_followed_by_a_new_epoch_after_the_back_off() -> None:
     assert again is not None
     assert (again.epoch, again.want, again.by) == (8, "up", "recovery")
     assert [d.epoch for d in again.deaths] == [7]
+
+
+def test_a_cable_that_is_missing_is_told_while_the_pause_goes_on() -> None:
+    s = after()
+    assert not isinstance(s.network, Unknown)
+    dark = tuple(replace(link, carrier=False) if "f0np0" in link.device else link for link in s.network.links)
+    decision = decide(replace(s, network=replace(s.network, links=dark)))
+    assert decision.after == 5.0
+    assert decision.waits[0].endswith("epoch 8 starts in 5 s")
+    assert "epoch 8 starts in 5 s, but spark1: port 0: no carrier" in decision.summary
+
+
+def test_a_host_that_is_silent_is_told_while_the_pause_goes_on() -> None:
+    s = after()
+    gone = PeerView("spark3", peer("spark3", s.intent).report, 60.0, "No route to host")
+    decision = decide(with_peer(s, gone))
+    assert "starts in 5 s, but spark3 has not answered for 60 s (No route to host)" in decision.summary
 
 
 def test_only_the_conductor_issues_the_next_epoch() -> None:
