@@ -25,6 +25,8 @@ _CONSEQUENCES = frozenset({69, 70, 71})
 # The engine refused what it was told, which is the same at the next try.
 _REFUSED = "exit:65"
 _OUT_OF_MEMORY = 77
+# What a rank says of its own engine, and never because it or another one is being stopped.
+_ITS_OWN = frozenset({65, 72, 73, 75, 76, _OUT_OF_MEMORY})
 _ALIKE = 5
 _REMEMBERED = 10
 _SIGNALS = {2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
@@ -64,6 +66,9 @@ def follow(s: Snapshot) -> Attempt | None:
             followed = replace(followed, incident=seen_here or rdma or lost)
         return followed if followed != s.attempt else None
     signature, sentence = _post_mortem(a, unit, s.host, s.boots)
+    if unit is not None and unit.exit_code == _CLD_EXITED and unit.exit_status in _ITS_OWN:
+        # It was about to say so when another one, which had lost it, was heard first and sparkd came to stop it.
+        a = replace(a, stopped="")
     return replace(a, ended_at=s.now, signature=signature, sentence=a.incident or a.stopped or sentence)
 
 

@@ -354,3 +354,33 @@ def test_a_host_whose_systemd_is_away_does_not_make_a_serving_ring_a_starting_on
     well = peer("spark3", up, units=(running(),), attempt=attempt("spark3", formed=True, ready=True))
     s = snapshot("spark1", intent=up, units=(running(),), attempt=own, peers=(away, well))
     assert decide(s).phase == "degraded"
+
+
+HUNG = RankUnit(7, "failed", "failed", exit_code=1, exit_status=73, text="failed ready: python is stopped for 20 s")
+
+
+def stopped_unit(unit: RankUnit) -> Attempt:
+    """What is recorded of a rank that sparkd was stopping, for another one had said that it had lost it."""
+    own = attempt("spark1", formed=True, ready=True, stopped="stopped by sparkd: rank 2 (spark3) ended: rank 0 lost")
+    s = replace(snapshot("spark1"), units=(unit,), attempt=own)
+    [record] = [action for action in decide(s).actions if isinstance(action, Record)]
+    return record.attempt
+
+
+def test_a_rank_that_tells_why_it_ends_while_it_is_stopped_is_the_cause() -> None:
+    """1. rank 0 finds its engine standing still and kills it. 2. rank 2 loses the connection and leaves at once.
+    3. sparkd stops rank 0. 4. rank 0 leaves with what it had found.
+    """
+    told = stopped_unit(HUNG)
+    assert (told.stopped, told.sentence) == ("", "ready: python is stopped for 20 s")
+    intent = Intent(7, "up", "recovery", "restart", NOW - 100)
+    lost = dead("spark3", at=NOW - 1, signature="exit:70:ready: rank 0 lost", sentence="ready: rank 0 lost")
+    s = replace(with_peer(snapshot("spark1", intent=intent), peer("spark3", intent, attempt=lost)), attempt=told)
+    assert recovery.deaths(s)[0].node == "spark1"
+
+
+@pytest.mark.parametrize("status", [0, 1, 70, 74])
+def test_what_a_rank_may_say_because_it_is_stopped_is_no_cause(status: int) -> None:
+    told = stopped_unit(replace(HUNG, exit_status=status))
+    assert told.stopped
+    assert told.sentence == told.stopped
