@@ -147,8 +147,10 @@ def test_others_at_work_are_noticed() -> None:
     with FakeEngine(decode=0.002) as engine:
         engine.extra_tokens = 30
         (case,) = measure(engine).decode
-    assert len(case.notes) == 1
-    assert case.notes[0].startswith("the engine generated 84 tokens meanwhile, 24 of them for this")
+    (note,) = case.notes
+    # How many of the others' are counted by then is a matter of when the engine is asked.
+    match = re.match(r"the engine generated (\d+) tokens meanwhile, 24 of them for this: others", note)
+    assert match is not None and 24 < int(match[1]) <= 24 + 2 * 30, note
 
 
 def test_counters_that_come_late_are_waited_for() -> None:

@@ -1,6 +1,5 @@
 """The profile's smoke tests in a process of their own."""
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -78,4 +77,3 @@ def test_without_the_module_the_profiles_tests_have_failed(tmp_path: Path) -> No
         rank.start("tests.runtime.sglang.smokeless")
         assert ended(rank)[0] == 76
         assert "failed warmup: this installation has no runtime.smoke" in rank.statuses()[-1]
-    assert "runtime.smoke" not in sys.modules
