@@ -206,8 +206,8 @@ class RailFact:
 class HardwareFacts:
     """A source that failed is None here and its reason is in `unknown` under the field's name.
 
-    `broken`: what the kernel's log has said since the boot of ConnectX functions that cannot be trusted, by PCI
-    address (see sparkd.core.kernellog).
+    `broken`: what the kernel's log has said, while sparkd followed it, of ConnectX functions that cannot be trusted, by
+    PCI address (see sparkd.core.kernellog).
     """
 
     kernel: KernelFacts | None = None
