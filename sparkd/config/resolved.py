@@ -10,8 +10,8 @@ from typing import Literal
 
 Word = str | int | float
 Value = str | int | float | bool | tuple[Word, ...]
-Table = Literal["arguments", "environment", "launch"]
-TABLES: tuple[Table, ...] = ("arguments", "environment", "launch")
+Table = Literal["arguments", "environment", "adapters", "launch"]
+TABLES: tuple[Table, ...] = ("arguments", "environment", "adapters", "launch")
 DEFAULT = "default"
 # The kernel takes no string of an environment above 128 KiB (MAX_ARG_STRLEN).
 LARGEST = 100_000
