@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.server
+import itertools
 import json
 import socket
 import struct
@@ -56,6 +57,7 @@ class Hub(http.server.ThreadingHTTPServer):
         self.directory, self.token = directory, token
         self.faults = list(faults)
         self.asked: list[Asked] = []
+        self.versions = itertools.count()
         self.lock = threading.Lock()
         self.released = threading.Event()
         self.served = 0
@@ -150,7 +152,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         data = (self.server.directory / name).read_bytes()
         etag = f'"{hashlib.sha256(data).hexdigest()[:16]}"'
         if kind == "etag":
-            etag = f'"{len(self.server.asked)}"'
+            etag = f'"{next(self.server.versions)}"'
         if kind == "flip":
             data = bytes([data[0] ^ 1]) + data[1:]
         size = len(data) + (fault.after if fault and kind == "length" else 0)
