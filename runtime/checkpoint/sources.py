@@ -49,7 +49,8 @@ class Hub:
         if _COMMIT.fullmatch(self.revision) and commit != self.revision:
             raise Trouble(f"{where}: the hub answers for revision {commit}")
         self.revision = commit
-        return Manifest(self.repository, commit, dict(self._entry(each, where) for each in siblings))
+        made = Manifest(self.repository, commit, dict(self._entry(each, where) for each in siblings))
+        return parse(made.as_json(), where)
 
     def path_of(self, name: str) -> str:
         return f"/{urllib.parse.quote(self.repository)}/resolve/{self.revision}/{urllib.parse.quote(name)}"
@@ -64,7 +65,6 @@ class Hub:
         if type(size) is not int or size < 0:
             raise Trouble(f"{where}: size of {name} is {size!r}, expected a number of bytes")
         if large:
-            # Checked when the manifest is read, as that of a peer is.
             return name, Entry(size, str(large.get("sha256")))
         return name, Entry(size, self._small(name, size, str(sibling.get("blobId", ""))))
 

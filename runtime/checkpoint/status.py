@@ -55,10 +55,13 @@ class Removable:
     why: str
 
 
-def removable(checkpoint: Path, manifest: Manifest, *, others: bool) -> list[Removable]:
+def removable(
+    checkpoint: Path, manifest: Manifest, *, others: bool = False, world: int | None = None, packed: str = "engram"
+) -> list[Removable]:
     """What is of no use: halves of files that are whole or that nobody wants; with `others` also files beside them.
 
-    Never what the manifest has, never packed rows.
+    With `world` also rows, in the directory `packed`, that are for another number of ranks, and those that were never
+    finished. Never what the manifest has.
     """
     wanted = {place(checkpoint, name) for name in manifest.files if not (checkpoint / name).exists()}
     keep = wanted | {path.with_suffix(".json") for path in wanted}
@@ -69,8 +72,12 @@ def removable(checkpoint: Path, manifest: Manifest, *, others: bool) -> list[Rem
     ]
     for path in sorted(checkpoint.rglob("*")) if others else ():
         inside = path.relative_to(checkpoint)
-        if path.is_file() and inside.parts[0] not in (OWN, "engram") and inside.as_posix() not in manifest.files:
+        if path.is_file() and inside.parts[0] not in (OWN, packed) and inside.as_posix() not in manifest.files:
             found.append(Removable(path, _size(path), "not in the manifest"))
+    for path in sorted((checkpoint / packed).glob("*engram-layer*")) if world is not None else ():
+        if not path.name.endswith(f"-of-{world}.rows"):
+            why = "rows that were not finished" if path.name.startswith(".") else f"rows for other than {world} ranks"
+            found.append(Removable(path, _size(path), why))
     return found
 
 

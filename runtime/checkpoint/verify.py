@@ -37,11 +37,16 @@ class Verified:
     """Files that had a receipt."""
 
 
-def verify(checkpoint: Path, manifest: Manifest, *, everything: bool = False, quiet: bool = True) -> Verified:
-    """Read what has no valid receipt, or `everything`, and write receipts for what is sound. Raises OSError."""
+def verify(
+    checkpoint: Path, manifest: Manifest, *, everything: bool = False, partly: bool = False, quiet: bool = True
+) -> Verified:
+    """Read what has no valid receipt, or `everything`, and write receipts for what is sound. Raises OSError.
+
+    `partly` says that the manifest has some of the files alone, so that receipts of others stay.
+    """
     kept = receipts.load(checkpoint)
     known = set() if everything else receipts.valid(checkpoint, manifest, kept)
-    held = {name: kept[name] for name in known}
+    held = {name: receipt for name, receipt in kept.items() if name in known or (partly and name not in manifest.files)}
     faults: list[Fault] = []
     to_read: dict[str, Path] = {}
     for name in sorted(manifest.files.keys() - known):

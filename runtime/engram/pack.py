@@ -1,8 +1,8 @@
 """A rank's rows of one Engram table, written as runtime.engram_format describes.
 
 Read straight from the shards, a segment at a time by up to eight threads, with 12 MiB of memory for each. A segment is
-on disk before it is noted as done, so that an interrupted packing goes on with the next one. The file gets its name when
-all of it is there and its header is written.
+on disk before it is noted as done, so that an interrupted packing goes on with the next one. The file gets its name
+when all of it is there and its header is written.
 """
 
 from __future__ import annotations
