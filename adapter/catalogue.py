@@ -8,7 +8,11 @@ from typing import NamedTuple
 
 from adapter.declare import Adapter, AdapterError, Options
 
-NAMES = ("tp3_pad",)
+NAMES = (
+    "tp3_pad",
+    "engram_rows",
+    "engram_prefetch",
+)
 """In the order in which they are installed."""
 
 

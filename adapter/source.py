@@ -115,7 +115,9 @@ def digest_of_adapter(adapter: Adapter, options: object) -> str:
     """Of its code, its options and what it hooks: the same on every rank of a ring."""
     here = Path(__file__).parent
     own = here / adapter.name
-    files = sorted(own.rglob("*.[ch]*")) + sorted(own.rglob("*.py")) if own.is_dir() else [own.with_suffix(".py")]
+    files = [own.with_suffix(".py")]
+    if own.is_dir():
+        files = sorted(file for file in own.rglob("*") if file.suffix in (".py", ".cpp"))
     found = hashlib.sha256(repr((adapter.name, options, adapter.symbols)).encode())
     for file in files:
         found.update(str(file.relative_to(here)).encode() + b"\0" + file.read_bytes())
