@@ -21,7 +21,7 @@ ADAPTERS: Mapping[str, tuple[str, ...]] = {
     "engram_prefetch": ("mode",),
     "mxfp8_b12x": (),
     "prefill_empty_cache": ("tokens",),
-    "serving_guards": ("abort_loops", "completion_tokens", "enable_thinking", "effort_tiers"),
+    "serving_guards": ("abort_loops", "enable_thinking", "effort_tiers"),
 }
 _GATE = ("value", "why", "source")
 

@@ -109,7 +109,7 @@ def compared(tokenizer: Path, before: list[torch.Tensor], mode: str, *, spoil: b
         beside = threading.current_thread() is not threading.main_thread()
         return found + 1 if spoil and beside else found
 
-    engram.EngramEmbedding._owned_rows = watched  # type: ignore[method-assign]
+    engram.EngramEmbedding._owned_rows = watched
     after = sequence(tokenizer)
     beside = [rows for name, rows in order if name == "engram-prefetch"]
     first, second = layout().num_embeddings
