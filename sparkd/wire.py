@@ -88,11 +88,12 @@ class RailStatus:
 
 @dataclass(frozen=True)
 class EngineStatus:
-    """`profile`: "" for an engine that has none."""
+    """`profile`: "" for an engine that has none. `adapters`: what is added to it, as this host's profile has it."""
 
     name: str
     api: str
     profile: str = ""
+    adapters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -93,12 +93,16 @@ def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
         ),
         fabric=_fabric(s),
         cables=s.cables,
-        engine=wire.EngineStatus(identity.engine, identity.engine_api, identity.profile),
+        engine=wire.EngineStatus(identity.engine, identity.engine_api, identity.profile, _adapters(s)),
         deaths=d.intent.deaths,
         maintenance=d.intent.maintenance if d.intent.paused else None,
         rails=tuple(_rail(rail) for rail in s.rated),
         budget=wire.BudgetStatus(len(recovery.spent(s, d.intent.deaths)), s.policy.restarts, s.policy.window),
     )
+
+
+def _adapters(s: Snapshot) -> tuple[str, ...]:
+    return s.hardware.engine.adapters if s.hardware is not None and s.hardware.engine is not None else ()
 
 
 def _rank(view: RankView) -> wire.RankStatus:

@@ -82,6 +82,11 @@ def test_the_profile_is_named_beside_the_engine() -> None:
     assert "  engine sglang with tiny, API on spark1 127.0.0.1:8888" in screen(STARTING | {"engine": engine})
 
 
+def test_what_is_added_to_the_engine_is_named() -> None:
+    engine = {"name": "sglang", "api": "127.0.0.1:8888", "profile": "tiny", "adapters": ["engram_rows", "tp3_pad"]}
+    assert "  added to the engine: engram_rows, tp3_pad" in screen(STARTING | {"engine": engine})
+
+
 def test_the_whole_screen() -> None:
     assert "\n".join(screen(STARTING)) == (
         """\

@@ -64,3 +64,14 @@ def test_a_profile_that_contradicts_the_plan_is_refused_with_both_values(tmp_pat
     with pytest.raises(BadEnvironment) as caught:
         asked({"NCCL_IB_HCA": "=rocep1s0f0"}, engine(tmp_path, {"NCCL_IB_HCA": "mlx5_0"}))
     assert "environment.NCCL_IB_HCA: 'mlx5_0', but the plan of the fabric has '=rocep1s0f0'" in str(caught.value)
+
+
+def test_adapters_reach_the_engine_with_the_plug_in_that_installs_them(tmp_path: Path) -> None:
+    adapters = {"SPARKD_ADAPTERS": '{"tp3_pad":{}}'}
+    environ = engine_environ({**GOOD, **adapters, "PYTHONPATH": "/x"}, engine(tmp_path))
+    assert environ["SPARKD_ADAPTERS"] == adapters["SPARKD_ADAPTERS"]
+    assert environ["SGLANG_PLUGINS"] == "sparkd"
+    assert environ["PYTHONPATH"].endswith("/plugin")
+    named = engine(tmp_path, {"SGLANG_PLUGINS": "theirs"})
+    assert engine_environ({**GOOD, **adapters}, named)["SGLANG_PLUGINS"] == "theirs,sparkd"
+    assert "PYTHONPATH" not in engine_environ({**GOOD, "PYTHONPATH": "/x"}, engine(tmp_path))
