@@ -150,7 +150,9 @@ async def test_a_rank_is_given_what_the_hosts_have_compared(bench: Bench) -> Non
 async def test_adapters_are_among_what_hosts_compare_and_a_rank_is_given(bench: Bench) -> None:
     assert (await bench.engine.observe()).adapters == ()
     assert "SPARKD_ADAPTERS" not in bench.engine.environment()
-    bench.site.override('[adapters]\ntp3_pad = true\nserving_guards = false\n[adapters.engram_rows]\ndirectory = "/a"\n')
+    bench.site.override(
+        '[adapters]\ntp3_pad = true\nserving_guards = false\n[adapters.engram_rows]\ndirectory = "/a"\n'
+    )
     facts = await bench.engine.observe()
     assert facts.adapters == ("engram_rows", "tp3_pad")
     assert bench.engine.digests()["engine.adapters.engram_rows.directory"] == "/a"
