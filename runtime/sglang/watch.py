@@ -110,8 +110,7 @@ class Watch:
         self._look_at = now + min(LOOK_SECONDS, limits.hung_seconds / 10, limits.stall_seconds / 10)
         if now >= self._search_at:
             self._search_at = now + SEARCH_SECONDS_READY if self.ready else now
-            found = (process for process in descendants(os.getpid()) if process.pid != self._smoke_pid)
-            self._processes = titled(found, self._processes)
+            self._search()
             self._effective.check(main, self._processes)
             if not self.ready and self._follower.stages.reached(Stage.FORMED):
                 self._plugins.check(main, self._processes)
@@ -136,6 +135,10 @@ class Watch:
             raise expired
         if self._environment.rank != 0 and self._works():
             self._become_ready(main, now)
+
+    def _search(self) -> None:
+        found = (process for process in descendants(os.getpid()) if process.pid != self._smoke_pid)
+        self._processes = titled(found, self._processes)
 
     def _stage(self) -> Stage:
         return Stage.READY if self.ready else self._follower.stages.now.stage
@@ -239,6 +242,7 @@ class Watch:
 
     def _become_ready(self, main: int, now: float) -> None:
         self._main = main
+        self._search()
         self._idle = self._proof.check()
         self._plugins.check(main, self._processes)
         if plugins := self._plugins.describe():

@@ -125,7 +125,7 @@ def install() -> None:
     def before(*arguments: Any, **named: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """uvicorn.Config(app, ...): the server of the engine's API, and no other that the process may have."""
         server = sys.modules.get("sglang.srt.entrypoints.http_server")
-        app = arguments[1] if len(arguments) > 1 else named.get("app")
+        app: Any = arguments[1] if len(arguments) > 1 else named.get("app")
         if server is None or app is None or app is not getattr(server, "app", None):
             return None
         door = Door(app, board)
