@@ -123,7 +123,7 @@ class RingStatus:
 
     `cables`: the complete ring that the ports hear, each as "spark1.0~spark2.1"; empty while there is none.
     `maintenance`: null unless sparkctl hold is in force. `rails`: those whose measurement counts. `drain`: null unless
-    the ring drains, and then `want` is "down".
+    the ring drains, and then `want` is "down". `serving`: it takes requests, and as far as is known answers them.
     """
 
     phase: str
@@ -148,6 +148,7 @@ class RingStatus:
     rails: tuple[RailStatus, ...] = ()
     budget: BudgetStatus | None = None
     drain: DrainStatus | None = None
+    serving: bool = False
 
 
 @dataclass(frozen=True)

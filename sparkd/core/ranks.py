@@ -9,6 +9,9 @@ from sparkd.core import free, gates, progress
 from sparkd.core.model import Attempt, Process, RankCondition, RankUnit, Stage, Unknown
 from sparkd.core.snapshot import Snapshot
 
+# How the launcher begins to tell of it.
+SILENT = "no token for "
+
 
 @dataclass(frozen=True)
 class RankView:
@@ -34,6 +37,11 @@ class RankView:
     @property
     def alive(self) -> bool:
         return self.condition in ("starting", "ready", "stopping")
+
+    @property
+    def silent(self) -> bool:
+        """It is ready, and yet its engine gives no token although it is asked for one."""
+        return self.condition == "ready" and self.text.startswith(SILENT)
 
     @property
     def sentence(self) -> str:

@@ -153,7 +153,7 @@ class Executor:
                     self._events.add("action", f"stopping sparkd-rank@{epoch}.service: {why}")
                 await self._units.stop(epoch)
             case TellRank():
-                await self._tell(action)
+                await self._tell(action, announced)
             case ForgetRank(epoch):
                 await self._drop_environment(epoch)
                 await self._units.forget(epoch)
@@ -175,17 +175,17 @@ class Executor:
         except (DoorError, ValueError) as error:
             raise DoorError(f"{name} could not be started: {error}") from None
 
-    async def _tell(self, action: TellRank) -> None:
+    async def _tell(self, action: TellRank, announced: bool) -> None:
         """Again and again until its status says that it heard, which takes it a moment."""
         now, told = self._clock.monotonic(), self._told
         again = told is not None and told[0] == action
         if again and told is not None and now - told[1] < _TELL_AGAIN:
             return
-        if not again:
+        if not again and not announced:
             what = "is to take no new requests" if action.drain else "is to take requests again"
             self._events.add("action", f"sparkd-rank@{action.epoch}.service {what}")
-        self._told = action, now
         await self._units.tell(action.epoch, action.drain)
+        self._told = action, now
 
     async def _record(self, attempt: Attempt) -> bool:
         """Whether the rank was not known to have ended before."""

@@ -100,6 +100,7 @@ def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
         rails=tuple(_rail(rail) for rail in s.rated),
         budget=wire.BudgetStatus(len(recovery.spent(s, d.intent.deaths)), s.policy.restarts, s.policy.window),
         drain=_drain(s, d),
+        serving=d.phase in ("ready", "degraded") and not any(rank.silent for rank in d.ranks),
     )
 
 

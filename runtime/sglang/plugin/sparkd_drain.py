@@ -16,7 +16,7 @@ import mmap
 import os
 import sys
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, cast
 
 NAME = "sparkd-drain"
 VARIABLE, PROOF = "SPARKD_DRAIN", "SPARKD_PLUGIN_PROOF"
@@ -80,10 +80,24 @@ class Door:
         elif reads:
             await self._app(scope, receive, send)
         else:
-            self._board.running += 1
-            try:
-                await self._app(scope, receive, send)
-            finally:
+            await self._count(scope, receive, send)
+
+    async def _count(self, scope: Scope, receive: Receive, send: Send) -> None:
+        over = False
+
+        async def sent(message: MutableMapping[str, Any]) -> None:
+            nonlocal over
+            await send(message)
+            # The application stays for two seconds more, to see whether the client has got it all.
+            if not over and message["type"] == "http.response.body" and not message.get("more_body"):
+                over = True
+                self._board.running -= 1
+
+        self._board.running += 1
+        try:
+            await self._app(scope, receive, sent)
+        finally:
+            if not over:
                 self._board.running -= 1
 
 
@@ -125,10 +139,10 @@ def install() -> None:
     def before(*arguments: Any, **named: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         """uvicorn.Config(app, ...): the server of the engine's API, and no other that the process may have."""
         server = sys.modules.get("sglang.srt.entrypoints.http_server")
-        app: Any = arguments[1] if len(arguments) > 1 else named.get("app")
+        app: Any = (*arguments[1:2], named.get("app"))[0]
         if server is None or app is None or app is not getattr(server, "app", None):
             return None
-        door = Door(app, board)
+        door = Door(cast(App, app), board)
         _prove()
         if len(arguments) > 1:
             return (arguments[0], door, *arguments[2:]), named

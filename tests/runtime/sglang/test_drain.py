@@ -42,7 +42,10 @@ class App:
         await self.go_on.wait()
         if scope.get("path") == "/broken":
             raise ConnectionResetError
+        await send({"type": "http.response.body", "body": b"some", "more_body": True})
         await send({"type": "http.response.body", "body": b"done"})
+        if scope.get("path") == "/lingers":
+            await asyncio.sleep(60)
 
 
 async def ask(door: Door, path: str, method: str = "POST", kind: str = "http", **more: object) -> list[Message]:
@@ -127,6 +130,21 @@ def test_a_request_that_breaks_is_not_counted_for_ever(board: Board) -> None:
         app.go_on.set()
         with pytest.raises(ConnectionResetError):
             await ask(Door(app, board), "/broken")
+        assert board.running == 0
+
+    in_loop(story())
+
+
+def test_a_request_is_over_when_its_last_byte_is_sent(board: Board) -> None:
+    async def story() -> None:
+        app = App()
+        app.go_on.set()
+        lingers = asyncio.create_task(ask(Door(app, board), "/lingers"))
+        while not app.seen:
+            await asyncio.sleep(0)
+        assert board.running == 0
+        lingers.cancel()
+        await asyncio.gather(lingers, return_exceptions=True)
         assert board.running == 0
 
     in_loop(story())
