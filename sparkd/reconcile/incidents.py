@@ -26,6 +26,7 @@ from sparkd.reconcile.events import EventLog
 _GATHERING = 6.0  # seconds for the answers of all peers
 _LOOKING = 1.0  # seconds that the stop of a rank that hangs may wait
 MOMENT = 0.5  # seconds
+_BEFORE = 60.0  # seconds before a death elsewhere that the kernel's messages are kept of
 Doors = tuple[Witness, Archive]
 Work = Callable[[Incident], Coroutine[Any, Any, None]]
 
@@ -65,12 +66,16 @@ class Incidents:
     def consider(self, s: Snapshot, d: Decision) -> None:
         """Called after each cycle with what was decided in it, and with what was saved since."""
         attempt = d.attempt
+        s = replace(s, intent=d.intent, attempt=attempt)
+        if (elsewhere := incidents.witnessed(s)) is not None:
+            since = elsewhere.at - _BEFORE
+            self._once(incidents.seen_from(self._node, elsewhere), "past", partial(self._past, since))
         if attempt is None:
             return
         stopping = _stops(d, attempt.epoch)
         if not (stopping or attempt.over):
             return
-        death = incidents.ended(replace(s, intent=d.intent, attempt=attempt), attempt)
+        death = incidents.ended(s, attempt)
         if death is None:
             return
         begun = incidents.begun(s, attempt, death)
