@@ -172,8 +172,7 @@ def test_a_stop_that_a_crash_kept_from_the_record_is_not_the_cause() -> None:
     process sees both ends for the first time, at once: its own rank has left in order, and nothing says why.
     """
     killed = dead("spark2")
-    left = attempt("spark1", formed=True, ready=True)
-    s = snapshot("spark1", attempt=left)
+    s = snapshot("spark1", attempt=attempt("spark1", formed=True, ready=True))
     s = with_peer(s, peer("spark2", s.intent, attempt=killed))
     followed = recovery.follow(s)
     assert followed is not None
