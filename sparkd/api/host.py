@@ -11,7 +11,7 @@ from sparkd import wire
 from sparkd.api.answer import json
 from sparkd.api.problems import MEDIA_TYPE, documented
 from sparkd.api.ring import caller
-from sparkd.core.ranks import SILENT
+from sparkd.core.progress import SILENT
 from sparkd.reconcile.loop import Loop
 from sparkd.reconcile.metrics import Metrics
 

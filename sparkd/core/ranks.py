@@ -9,9 +9,6 @@ from sparkd.core import free, gates, progress
 from sparkd.core.model import Attempt, Process, RankCondition, RankUnit, Stage, Unknown
 from sparkd.core.snapshot import Snapshot
 
-# How the launcher begins to tell of it.
-SILENT = "no token for "
-
 
 @dataclass(frozen=True)
 class RankView:
@@ -41,7 +38,7 @@ class RankView:
     @property
     def silent(self) -> bool:
         """It is ready, and yet its engine gives no token although it is asked for one."""
-        return self.condition == "ready" and self.text.startswith(SILENT)
+        return self.condition == "ready" and self.text.startswith(progress.SILENT)
 
     @property
     def sentence(self) -> str:

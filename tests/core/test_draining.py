@@ -13,6 +13,7 @@ from sparkd.core.drain import Drain, Told, told
 from sparkd.core.intent import Accepted, Refused, accept
 from sparkd.core.maintenance import Maintenance
 from sparkd.core.model import Intent, Unknown
+from sparkd.core.news import words
 from sparkd.core.snapshot import Snapshot
 from tests.core.builders import CABLES, NODES, NOW, attempt, peer, running, snapshot
 
@@ -227,3 +228,20 @@ def test_nothing_is_started_nor_planned_anew_by_a_host_that_lost_its_record() ->
     assert not any(isinstance(action, StartRank | ApplyFabric) for action in decide(s).actions)
     paused = replace(DRAINS, maintenance=Maintenance("x", "", NOW))
     assert decide(serving(paused)).actions == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "news"),
+    [
+        ("ready 3.1 tokens/s, 1 running", "ready idle, canary 0.1 s ago", False),
+        ("ready idle", "ready draining 3, idle", True),
+        ("ready draining 3, 1.0 tokens/s", "ready draining 3, 2.0 tokens/s", False),
+        ("ready draining 3, x", "ready draining 2, x", True),
+        ("ready draining 3, x", "ready draining 3 and taking new requests, x", True),
+        ("ready idle", "ready no token for 21 s, canary: no answer", True),
+        ("ready no token for 21 s, x", "ready no token for 22 s, x", False),
+        ("load 1/3", "load 2/3", True),
+    ],
+)
+def test_what_a_rank_tells_wakes_the_hosts_only_if_something_may_follow(before: str, after: str, news: bool) -> None:
+    assert (words(before) != words(after)) is news
