@@ -89,7 +89,7 @@ class RailStatus:
 @dataclass(frozen=True)
 class EngineStatus:
     """`api`: where rank 0 listens. `profile`: "" for an engine that has none. `openai`: the base URL of its OpenAI
-    API, "" for the probe, which has none; one on 127.0.0.1 is for rank 0's own host.
+    API on rank 0's host, "" for the probe, which has none.
     """
 
     name: str

@@ -95,10 +95,7 @@ def _head(ring: Json, style: Style) -> list[str]:
 
 def _address(engine: Json, conductor: str) -> str:
     url = clean(engine.get("openai"))
-    if not url:
-        return f"API on {conductor} {clean(engine.get('api'))}"
-    only = f", on {conductor} alone" if re.match(r"http://127\.", url) else ""
-    return f"OpenAI API {url}{only}"
+    return f"OpenAI API on {conductor}: {url}" if url else f"API on {conductor} {clean(engine.get('api'))}"
 
 
 def _wanted(ring: Json) -> str:

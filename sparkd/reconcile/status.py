@@ -94,7 +94,7 @@ def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
         ),
         fabric=_fabric(s),
         cables=s.cables,
-        engine=_engine(s, identity),
+        engine=_engine(identity),
         deaths=d.intent.deaths,
         maintenance=d.intent.maintenance if d.intent.paused else None,
         rails=tuple(_rail(rail) for rail in s.rated),
@@ -104,14 +104,9 @@ def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
     )
 
 
-def _engine(s: Snapshot, identity: Identity) -> wire.EngineStatus:
+def _engine(identity: Identity) -> wire.EngineStatus:
     told = wire.EngineStatus(identity.engine, identity.engine_api, identity.profile)
-    if identity.engine == PROBE:
-        return told
-    host, _, port = identity.engine_api.rpartition(":")
-    # What listens at every address is reached at the one that the nodes know rank 0's host by.
-    host = str(s.cluster.conductor.address) if host == "0.0.0.0" else host
-    return replace(told, openai=f"http://{host}:{port}/v1")
+    return told if identity.engine == PROBE else replace(told, openai=f"http://{identity.engine_api}/v1")
 
 
 def _drain(s: Snapshot, d: Decision) -> wire.DrainStatus | None:
