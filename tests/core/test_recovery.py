@@ -213,11 +213,6 @@ def test_the_back_off_has_a_ceiling() -> None:
             "rail enp1s0f0np0 wrong sum 12",
         ),
         (RankUnit(7, "failed", result="timeout"), "result:timeout", "systemd ended it: timeout"),
-        (
-            RankUnit(7, "failed", result="watchdog", exit_code=2, exit_status=9),
-            "result:watchdog",
-            "systemd ended it: its launcher gave no sign of life for too long, as one that is stopped (SIGSTOP)",
-        ),
         (None, "left", "it left or was stopped from outside"),
     ],
 )
