@@ -53,8 +53,9 @@ vm-test: deb ## Real RDMA without hardware: three virtual machines with Soft-RoC
 	@tests/vm/deps
 	@$(BIN)/python -m pytest --vm -m vm -o faulthandler_timeout=1800 tests/vm $(ARGS)
 
-bench: deb ## What planner and daemon cost, against the floor of the same run (root); ARGS="--rounds 5 --quick" for less
+bench: deb ## What planner, Engram's reader and daemon cost, against the floor of the same run (root); ARGS="--rounds 5 --quick" for less
 	@$(BIN)/python -m ring_mesh bench
+	@$(BIN)/python -m tests.adapter.bench
 	@$(BIN)/python -m tests.lab.bench $(ARGS)
 
 lint: deps ## The linters alone

@@ -40,6 +40,7 @@ def test_it_comes_up_and_every_node_shows_it(engine_ring: EngineRing, clock: Clo
         ]
         assert seen["serving"] is (ring.ask(node, "GET", "/readyz").status == 200) is True
         assert seen["engine"]["openai"] == ("http://127.0.0.1:8888/v1" if ring.kind is SGLANG else "")
+        assert seen["engine"]["adapters"] == (["serving_guards"] if ring.kind is SGLANG else [])
 
 
 @real
