@@ -250,7 +250,9 @@ class Cluster:
     async def ask(
         self, request: Request, of: str = NODES[0], reason: str = "", *, force: bool = False
     ) -> wire.Operation | Forwarded:
-        return await self[of].loop.request(request, f"operator on {of}", reason, force=force)
+        made = await self[of].loop.request(request, f"operator on {of}", reason, force=force)
+        assert not isinstance(made, wire.Trial)
+        return made
 
     async def up(self) -> None:
         await self.reach("down")
