@@ -54,9 +54,10 @@ class _Resources:
                 message = {**message, "headers": [*message.get("headers", ()), ages]}
             await send(message)
 
-        accepted = _media(header(scope, b"accept"))
+        said = header(scope, b"accept").strip()
+        accepted = _media(said)
         formats = _JSON | {stream.MEDIA_TYPE} if scope["path"] == "/v1/events" else _JSON
-        if accepted and not accepted & formats:
+        if said and not accepted & formats:
             sentence = f"there is {' or '.join(sorted(formats - {'*/*', 'application/*', problems.MEDIA_TYPE}))} only"
             await problems.problem("not-acceptable", sentence)(scope, receive, with_ages)
             return

@@ -24,6 +24,7 @@ _PEERS = {
     "description": "Of each peer how many seconds ago it last answered this node; without age: not since its start",
     "schema": {"type": "string", "examples": ["spark2;age=0.4, spark3"]},
 }
+_RESPONSE = "#/components/responses/Problem"
 _TEXT = """Status and control of a ring of DGX Sparks, answered by every node.
 
 On the Unix socket root and members of the group sparkd change things, and everybody looks. On 127.0.0.1 looking is open
@@ -52,7 +53,15 @@ def document(app: FastAPI) -> dict[str, Any]:
         "info": {"title": app.title, "version": app.version, "description": _TEXT},
         "paths": dict(sorted(paths.items())),
         "components": {
-            "schemas": dict(sorted((schemas.found | _problem(schemas)).items())),
+            "schemas": dict(sorted((schemas.found | _problems(schemas)).items())),
+            "responses": {
+                f"Problem{status}": {
+                    "description": described(status),
+                    "headers": {"Sparkd-Peers": _PEERS},
+                    "content": {MEDIA_TYPE: _problem(status)},
+                }
+                for status in sorted(set(STATUS.values()))
+            },
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -104,14 +113,18 @@ def _responses(route: APIRoute, schemas: Schemas) -> dict[str, Any]:
         content = {name: {"schema": _string()} for name in told.get("content", ()) if name != MEDIA_TYPE}
         if "model" in told:
             content["application/json"] = {"schema": schemas.of(told["model"])}
+        if status >= 400 and not content:
+            found[status] = {"$ref": f"{_RESPONSE}{status}"}
+            continue
         if status >= 400:
-            content[MEDIA_TYPE] = {"schema": {"$ref": f"{REFERENCE}Problem{status}"}}
+            content[MEDIA_TYPE] = _problem(status)
         before = found.setdefault(status, {"description": told.get("description") or described(status)})
         if content:
             before["content"] = before.get("content", {}) | content
     if route.path_format.startswith("/v1/"):
         for response in found.values():
-            response["headers"] = {"Sparkd-Peers": _PEERS}
+            if "$ref" not in response:
+                response["headers"] = {"Sparkd-Peers": _PEERS}
     return {str(status): found[status] for status in sorted(found)}
 
 
@@ -119,7 +132,11 @@ def _string() -> dict[str, Any]:
     return {"type": "string"}
 
 
-def _problem(schemas: Schemas) -> dict[str, Any]:
+def _problem(status: int) -> dict[str, Any]:
+    return {"schema": {"$ref": f"{REFERENCE}Problem{status}"}}
+
+
+def _problems(schemas: Schemas) -> dict[str, Any]:
     """One for each status, with the codes that it can have."""
     finding = schemas.of(Finding)
     found: dict[str, Any] = {"Finding": schemas.found["Finding"]}

@@ -201,17 +201,20 @@ class Api:
         for template, operations in _application().openapi()["paths"].items():
             pattern = re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template))
             if re.fullmatch(pattern, path.partition("?")[0]) and method.isupper() and method.lower() in operations:
-                self._check(answer, operations[method.lower()]["responses"])
+                self._check(answer, operations[method.lower()]["responses"], _application().openapi()["components"])
         return answer
 
     @staticmethod
-    def _check(answer: Answer, documented: Mapping[str, Any]) -> None:
+    def _check(answer: Answer, documented: Mapping[str, Any], components: Mapping[str, Any]) -> None:
         assert str(answer.status) in documented, f"{answer.status} is not documented, {sorted(documented)} are"
+        told = documented[str(answer.status)]
+        if "$ref" in told:
+            told = components["responses"][told["$ref"].rpartition("/")[2]]
         if "content-type" not in answer.headers:
             assert answer.status in (204, 304)
             return
         media_type = answer.headers["content-type"].partition(";")[0]
-        assert media_type in documented[str(answer.status)]["content"], (media_type, documented)
+        assert media_type in told["content"], (media_type, told)
 
 
 @contextlib.asynccontextmanager

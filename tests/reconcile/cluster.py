@@ -286,11 +286,12 @@ class Cluster:
             try:
                 asked = wire.decode(wire.PeerRequest, body)
                 what = cast(Request, asked.request)
-                made = await machine.loop.conduct(what, asked.by, asked.reason, force=asked.force)
+                conduct = machine.loop.rehearse if asked.trial else machine.loop.conduct
+                made: Any = await conduct(what, asked.by, asked.reason, force=asked.force, expect=asked.expect)
             except Refusal as refusal:
-                told = problem(refusal.code, refusal.sentence, refusal.findings)
+                told = problem(refusal.code, refusal.sentence, refusal.findings, epoch=refusal.epoch)
                 return told.status_code, json.loads(told.body)
-            return 202, wire.encode(made)
+            return 200 if asked.trial else 202, wire.encode(made)
 
         return answer
 
