@@ -41,6 +41,7 @@ lab-down: ## Remove the virtual Sparks
 
 test: deb ## All tests that need no Spark; they use labs of their own (root). ARGS="-k plan" for some of them
 	@$(if $(ARGS),,tests/lab/engine >/dev/null || echo "The tests with SGLang will fail; the others go on.")
+	@$(if $(ARGS),,tests/fuzz/deps || echo "The tests with schemathesis will fail; the others go on.")
 	@$(BIN)/python -m pytest $(ARGS)
 
 mutate: deps ## Break each rule of the core in a copy of the tree, and see the tests notice. ARGS="gates.py" for some
@@ -52,6 +53,10 @@ soak: deb ## Random faults on a lab of its own for MINUTES (30), and whether wha
 vm-test: deb ## Real RDMA without hardware: three virtual machines with Soft-RoCE (root, QEMU). ARGS="-k pingpong"
 	@tests/vm/deps
 	@$(BIN)/python -m pytest --vm -m vm -o faulthandler_timeout=1800 tests/vm $(ARGS)
+
+fuzz: deps ## schemathesis against the three listeners for MINUTES (10), with what no request may do. ARGS="--seed 7"
+	@tests/fuzz/deps
+	@$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(ARGS)
 
 bench: deb ## What planner and daemon cost, against the floor of the same run (root); ARGS="--rounds 5 --quick" for less
 	@$(BIN)/python -m ring_mesh bench

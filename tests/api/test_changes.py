@@ -69,7 +69,8 @@ def test_a_trial_changes_nothing_and_says_all(node: str, tmp_path: Path) -> None
                     assert "location" not in answer.headers
                     await ring.quiet()
                     assert on_every_node(ring) == before
-                    return exactly(wire.Trial, answer.json)
+                    told: wire.Trial = exactly(wire.Trial, answer.json)
+                    return told
 
                 for what in EVERY_CHANGE:
                     told = await trial(f"/v1/ring/{what}?dry_run=true")

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -108,7 +108,11 @@ def test_names_that_cannot_be(name: str, file: Path) -> None:
 )
 def test_a_spoilt_file_is_not_written_over(text: str, sentence: str, file: Path) -> None:
     file.write_text(text)
-    for attempt in (lambda: token.create("x", "read", None, file), lambda: token.revoke("x", file)):
+    attempts: list[Callable[[], Exit]] = [
+        lambda: token.create("x", "read", None, file),
+        lambda: token.revoke("x", file),
+    ]
+    for attempt in attempts:
         with pytest.raises(Failure, match=sentence) as caught:
             attempt()
         assert str(file) in caught.value.text
