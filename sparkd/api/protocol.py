@@ -123,13 +123,12 @@ class DeadlineProtocol(H11Protocol):
 
     def _refuse(self, code: str, sentence: str) -> None:
         """Answer in place of the application, which may have been asked already, and close."""
-        bare = False
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
-            bare = self.cycle.scope["method"] == "HEAD"
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             answer = problem(code, sentence)
+            bare = self.conn.our_state is h11.SEND_RESPONSE and self.scope["method"] == "HEAD"
             headers = [*answer.raw_headers, (b"connection", b"close")]
             for event in (
                 h11.Response(status_code=answer.status_code, headers=headers),

@@ -114,7 +114,7 @@ async def test_ids_lead_on_and_nothing_is_told_twice(tmp_path: Path) -> None:
         async with api(loop, tmp_path) as served:
             newest = loop.events.since(0, 500).last
             async with follow(served.unix) as follower:
-                seen = []
+                seen: list[str] = []
                 while len(seen) < newest:
                     kind, number, _ = await follower.told()
                     if kind == "event":
