@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import ssl
@@ -69,6 +70,8 @@ class Listener:
             ws="none",
             timeout_keep_alive=_KEEP_ALIVE,
         )
+        # Without a level of its own uvicorn takes it for one to be traced, and describes every message to nobody.
+        logging.getLogger("uvicorn.asgi").setLevel(logging.WARNING)
         config.load()
         self._server = _Server(config)
         self._server.leave = leave

@@ -96,7 +96,7 @@ def show(path: Path = TOKENS, *, as_json: bool) -> Exit:
         rows.append((token.name, token.role, _day(token.created), end + (" (expired)" if expired else ""), token.last4))
     widths = [max(len(row[place]) for row in rows) for place in range(5)]
     for row in rows:
-        print(clean("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()))
+        print("  ".join(clean(cell).ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     return Exit.OK
 
 

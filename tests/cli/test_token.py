@@ -57,6 +57,7 @@ def test_list_and_revoke(file: Path, capsys: Captured) -> None:
     rows = capsys.readouterr().out.splitlines()
     assert [row.split()[:2] for row in rows] == [["NAME", "ROLE"], ["grafana", "read"], ["ci", "operate"]]
     assert rows[2].endswith(secret[-4:])
+    assert rows[0].index("ROLE") == rows[1].index("read") == rows[2].index("operate")
     token.show(file, as_json=True)
     listed = json.loads(capsys.readouterr().out)["tokens"]
     assert [set(each) for each in listed] == [{"name", "role", "created", "last4", "expires"}] * 2
