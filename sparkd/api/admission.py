@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import inspect
 import socket
 import ssl
@@ -28,6 +29,7 @@ CONNECTIONS = 128
 HANDSHAKE_SECONDS = 5.0
 _OUT_OF_DESCRIPTORS_PAUSE = 1.0
 _TLS_BUFFER = 32 * 1024
+_ENDED = 100
 
 
 class _Place:
@@ -60,6 +62,7 @@ class Admission:
         self._sock = sock
         self._context = context
         self._per_caller = per_caller
+        self._ended = 0
         self._places: dict[_Place, None] = {}  # the longest there first
         self._inside: Counter[str] = Counter()
         self._more: dict[str, Any] = {}
@@ -127,6 +130,11 @@ class Admission:
         self._inside[place.caller] -= 1
         if not self._inside[place.caller]:
             del self._inside[place.caller]
+        self._ended += 1
+        if self._context is not None and self._ended % _ENDED == 0:
+            # asyncio's TLS connections refer to themselves, so that each keeps its 60 to 100 kB until Python looks for
+            # such circles. By itself it does so only after more than a thousand of them, which was 80 MB for good.
+            gc.collect()
 
     async def _welcome(self, connection: socket.socket, place: _Place) -> None:
         loop = asyncio.get_running_loop()

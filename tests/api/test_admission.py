@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import socket
+from asyncio import sslproto
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -168,6 +170,26 @@ def test_a_handshake_that_is_not_finished_takes_a_place_only_for_a_while(tmp_pat
             admission.HANDSHAKE_SECONDS = before
 
     wait()
+
+
+def test_a_crowd_with_broken_handshakes_leaves_no_memory_behind(tmp_path: Path) -> None:
+    certificates = Certificates.make(tmp_path)
+
+    def left() -> int:
+        return sum(type(each) is sslproto.SSLProtocol for each in gc.get_objects())
+
+    @in_loop
+    async def come() -> None:
+        async with listening(per_caller=128, credentials=Credentials.below(certificates.folder / "spark1")) as port:
+            before = left()
+            for _ in range(25):
+                with crowd(port, 10) as broken:
+                    for sock in broken:
+                        sock.sendall(b"\x16\x03\x01" + b"x" * 60)
+                    assert all([await closed(sock) for sock in broken])
+            assert left() - before < 150, "of 250"
+
+    come()
 
 
 @in_loop
