@@ -23,6 +23,7 @@ from sparkd.api.listener import Listener, tcp_socket, unix_socket
 from sparkd.api.peer import peer_app
 from sparkd.config import ConfigError, Problem, Settings, check_host, load
 from sparkd.core.enginefacts import PROBE
+from sparkd.core.smokes import SmokeRun
 from sparkd.digests import digests, fingerprints
 from sparkd.environments import StartGids, environment_of_measuring, environment_of_ranks
 from sparkd.host.clock import SystemClock
@@ -134,6 +135,8 @@ async def _run(settings: Settings) -> None:
         equal = digests(settings) | await fingerprints(settings)
         engine = await _engine(settings, stack)
         loop, poller, floor, reach = _wire(settings, notifier, stack, equal, engine)
+        if engine is not None:
+            loop.smokes_from(_smokes)
         ports = [settings.engine.rendezvous_port, int(settings.engine.api.rpartition(":")[2])]
         broken: dict[str, str] = {}
         hardware = Hardware(ports, broken=broken, engine=engine)
@@ -176,6 +179,17 @@ async def _engine(settings: Settings, stack: contextlib.AsyncExitStack) -> Engin
     with contextlib.suppress(DoorError):  # told by the first look at the host
         await engine.begin()
     return engine
+
+
+async def _smokes() -> tuple[SmokeRun, ...]:
+    """Seldom asked for, so that nothing of it is kept in the meantime."""
+    from sparkd.host.smokes import SmokeFiles
+
+    files = SmokeFiles()
+    try:
+        return await files.read()
+    finally:
+        files.close()
 
 
 def _wire(

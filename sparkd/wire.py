@@ -24,6 +24,7 @@ from sparkd.core.model import (
     Report,
     RoceFact,
 )
+from sparkd.core.smokes import SmokeRun
 
 WIRE_VERSION = 1
 T = TypeVar("T")
@@ -272,6 +273,15 @@ class IncidentDetails:
 
     epoch: int
     nodes: tuple[NodeIncident, ...]
+
+
+@dataclass(frozen=True)
+class SmokeRuns:
+    """GET /v1/smoke: what rank 0's host, `node`, has kept, the newest first. `error`: why that is not known."""
+
+    node: str
+    runs: tuple[SmokeRun, ...]
+    error: str = ""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from runtime.sglang.follow import Follower
 from runtime.sglang.memory import oom_kills
 from runtime.sglang.ports import demand_free
 from runtime.sglang.processes import Process, alive, descendants, is_worker
+from runtime.sglang.record import directory
 from runtime.sglang.relay import Relay
 from runtime.sglang.shared import Shared
 from runtime.sglang.stages import Step
@@ -101,7 +102,16 @@ class Rank:
         hcas = devices(wanted)
         proof = TransportProof(environment, config.launch.transport, hcas, connections, sysfs)
         self._watch = Watch(
-            environment, config, wanted, shared, progress, self._follower, self._deadlines, proof, self._poll
+            environment,
+            config,
+            wanted,
+            shared,
+            directory(environ),
+            progress,
+            self._follower,
+            self._deadlines,
+            proof,
+            self._poll,
         )
 
     def run(self) -> ExitCode:

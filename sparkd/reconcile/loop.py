@@ -16,6 +16,7 @@ from sparkd.core.cabling import plan_of
 from sparkd.core.decide import Decision, decide
 from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import Finding, Report, Unknown
+from sparkd.core.smokes import SmokeRun
 from sparkd.core.snapshot import Snapshot
 from sparkd.ports import DoorError
 from sparkd.reconcile import status
@@ -45,7 +46,14 @@ class Forwarded:
     body: Mapping[str, object]
 
 
+async def _no_smokes() -> tuple[SmokeRun, ...]:
+    """Of an engine that has none, such as the probe."""
+    return ()
+
+
 class Loop(Cycle):
+    _read_smokes: Callable[[], Awaitable[tuple[SmokeRun, ...]]] = staticmethod(_no_smokes)
+
     async def request(
         self, request: intents.Request, by: str, reason: str = "", *, force: bool = False, drain: float = 0.0
     ) -> wire.Operation | Forwarded:
@@ -214,6 +222,27 @@ class Loop(Cycle):
 
     async def own_incident(self, epoch: int) -> wire.NodeIncident:
         return await self._incidents.own_details(epoch)
+
+    def smokes_from(self, read: Callable[[], Awaitable[tuple[SmokeRun, ...]]]) -> None:
+        """`read` gives what this host's rank has kept of its smoke tests. Without it there is nothing."""
+        self._read_smokes = read
+
+    async def own_smokes(self) -> wire.SmokeRuns:
+        """Never raises: what cannot be read is said."""
+        try:
+            return wire.SmokeRuns(self.site.node, await self._read_smokes())
+        except DoorError as error:
+            return wire.SmokeRuns(self.site.node, (), str(error))
+
+    async def smokes(self) -> wire.SmokeRuns:
+        """What rank 0's host has kept of the smoke tests."""
+        conductor = self.site.cluster.conductor.name
+        if self.site.node == conductor:
+            return await self.own_smokes()
+        try:
+            return wire.loads(wire.SmokeRuns, await self._peers.fetch(conductor, "smoke"))
+        except (DoorError, wire.WireError) as error:
+            return wire.SmokeRuns(conductor, (), str(error))
 
     def examined(self, facts: HardwareFacts) -> None:
         """The host's hardware has been looked at."""

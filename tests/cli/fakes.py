@@ -79,6 +79,7 @@ class FakeRing:
     """Those that have been measured: see `rail`."""
     doctor: Json = field(default_factory=dict)
     incidents: Json = field(default_factory=dict)
+    smoke: Json = field(default_factory=dict)
     details: dict[int, Json] = field(default_factory=dict)
     accepted: str = "accepted"
     """What is said of a change."""
@@ -227,8 +228,8 @@ class FakeRing:
                 return 200, self.look()
             case "GET", "/v1/plan":
                 return 200, plan(self.wires, self.nodes)
-            case "GET", "/v1/host":
-                return 200, self.host()
+            case "GET", "/v1/host" | "/v1/smoke":
+                return 200, self.host() if path == "/v1/host" else self.smoke
             case "GET", _ if path.startswith("/v1/incidents"):
                 return self.incident(path)
             case "GET", "/v1/doctor":
