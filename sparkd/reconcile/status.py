@@ -67,10 +67,10 @@ def unknowns(s: Snapshot) -> tuple[str, ...]:
 
 
 def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
-    cluster = s.cluster
+    cluster, drain = s.cluster, d.intent.drain
     return wire.RingStatus(
         phase=d.phase,
-        want="down" if d.intent.drain else d.intent.want,
+        want="down" if drain else d.intent.want,
         epoch=d.intent.epoch,
         summary=d.summary,
         waits=d.waits,
@@ -79,8 +79,8 @@ def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
         conductor=cluster.conductor.name,
         cluster=cluster.name,
         version=__version__,
-        reason=d.intent.reason,
-        by=d.intent.by,
+        reason="stop asked for" if drain else d.intent.reason,
+        by=drain.by if drain else d.intent.by,
         findings=_findings(s, d),
         peers=tuple(
             wire.PeerStatus(
