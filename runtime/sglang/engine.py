@@ -158,6 +158,7 @@ class Rank:
 
     def _turn(self, child: Child, wakeup: int, seconds: float) -> None:
         """One wait for anything to happen, ``seconds`` at most, and what follows of it at once."""
+        self._progress.alive()
         if self._relay.pending:
             self._poll.register(2, select.POLLOUT)
         events = self._poll.poll(max(0, int(seconds * 1000)))
@@ -220,6 +221,7 @@ class Rank:
         if pyspy := stacks.find_pyspy(self._environ.get("PATH", "")):
             for process in processes:
                 stacks.dump_python(pyspy, process.pid, log.warning)
+                self._progress.alive()
         # Last the main process, whose end would take the others along before they have printed anything.
         others = {process.pid for process in processes} - {child.pid}
         stacks.ask_for_python_stacks(others)
