@@ -15,6 +15,7 @@ LINE_SECONDS = 60.0
 """The journal gets one line of a source in that time, with a count."""
 _SOURCES = 256
 _FREE_FAILURES = 3
+_FIRST_DELAY = 0.25
 _LONGEST_DELAY = 4.0
 _WAITING = 8
 _log = logging.getLogger("sparkd.audit")
@@ -53,9 +54,13 @@ class Attempts:
 
     A token that is right passes whatever else its address has done: all users of this host share 127.0.0.1, and none of
     them may lock the others out. It costs nothing: 256 random bits cannot be guessed at any rate.
+
+    first, longest: seconds that a failure after some free ones waits, and the most that it doubles to.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, first: float = _FIRST_DELAY, longest: float = _LONGEST_DELAY) -> None:
+        self._first = first
+        self._longest = longest
         self._sources: OrderedDict[str, _Source] = OrderedDict()
 
     def tell(self, source: str, line: str) -> None:
@@ -77,7 +82,8 @@ class Attempts:
             return False
         known.waiting += 1
         try:
-            await asyncio.sleep(min(0.125 * 2 ** min(known.failures - _FREE_FAILURES, 10), _LONGEST_DELAY))
+            doublings = min(known.failures - _FREE_FAILURES - 1, 10)
+            await asyncio.sleep(min(self._first * 2**doublings, self._longest))
         finally:
             known.waiting -= 1
         return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -58,10 +58,10 @@ def peer_app(loop: Loop) -> ASGIApp:
         way = "" if any(asked.by.endswith(f" on {name}") for name in _names(request)) else " by way of "
         by = asked.by + (way and way + (", ".join(sorted(_names(request))) or "nobody"))
         what = cast(Change, asked.request)
+        options: Any = {"force": asked.force, "drain": asked.drain, "expect": asked.expect}
         if asked.trial:
-            told = await loop.rehearse(what, by, asked.reason, force=asked.force, expect=asked.expect)
-            return json(told)
-        made = await loop.conduct(what, by, asked.reason, force=asked.force, expect=asked.expect)
+            return json(await loop.rehearse(what, by, asked.reason, **options))
+        made = await loop.conduct(what, by, asked.reason, **options)
         return json(made, 202)
 
     async def incidents(_: Request) -> Response:

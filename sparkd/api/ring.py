@@ -15,6 +15,7 @@ from sparkd.api.guard import HEAD
 from sparkd.api.problems import MEDIA_TYPE, documented
 from sparkd.api.stream import MEDIA_TYPE as STREAM
 from sparkd.api.stream import Followers, wanted
+from sparkd.core.drain import LONGEST
 from sparkd.core.intent import Request as Change
 from sparkd.reconcile.loop import Forwarded, Loop, Refusal
 
@@ -37,9 +38,10 @@ def router(loop: Loop) -> APIRouter:
         reason: str = "",
         *,
         force: bool = False,
+        drain: float = 0.0,
     ) -> Response:
         who = by(request.scope, loop.site.node)
-        answer = await loop.request(what, who, reason, force=force, expect=expect, trial=trial)
+        answer = await loop.request(what, who, reason, force=force, drain=drain, expect=expect, trial=trial)
         if isinstance(answer, Forwarded):
             media_type = "application/json" if answer.status < 400 else MEDIA_TYPE
             response: Response = JSONResponse(dict(answer.body), answer.status, media_type=media_type)
@@ -65,10 +67,18 @@ def router(loop: Loop) -> APIRouter:
 
     @api.post("/ring/stop", status_code=202, response_model=wire.Operation, responses=_CHANGE_REFUSED)
     async def stop(
-        request: Request, force: bool = False, expect_epoch: int | None = _EPOCH, dry_run: bool = _DRY
+        request: Request,
+        force: bool = False,
+        drain: float = Query(0, ge=0, le=LONGEST),
+        expect_epoch: int | None = _EPOCH,
+        dry_run: bool = _DRY,
     ) -> Response:
-        """Take the ring down; valid in every state but maintenance, which only `force` ends with it."""
-        return await change(request, "stop", expect_epoch, dry_run, force=force)
+        """Take the ring down; valid in every state but maintenance, which only `force` ends with it.
+
+        With `drain`, the seconds that requests which run have to come to their end: no new ones are taken meanwhile,
+        and the ring is stopped as soon as none runs. A stop without it ends this at once, a start takes it back.
+        """
+        return await change(request, "stop", expect_epoch, dry_run, force=force, drain=drain)
 
     @api.post("/ring/hold", status_code=202, response_model=wire.Operation, responses=_CHANGE_REFUSED)
     async def hold(

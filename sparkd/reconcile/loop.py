@@ -67,19 +67,20 @@ class Loop(Cycle):
         reason: str = "",
         *,
         force: bool = False,
+        drain: float = 0.0,
         expect: int | None = None,
         trial: bool = False,
     ) -> wire.Operation | wire.Trial | Forwarded:
-        """An operator's request, with `reason` and `force` as in `core.intent.accept`. Raises Refusal.
+        """An operator's request, with `reason`, `force` and `drain` as in `core.intent.accept`. Raises Refusal.
 
         expect: the epoch that has to be in force. trial: say what would come of it, and change nothing.
         """
         conductor = self.site.cluster.conductor.name
         if self.site.node == conductor:
             if trial:
-                return await self.rehearse(request, by, reason, force=force, expect=expect)
-            return await self.conduct(request, by, reason, force=force, expect=expect)
-        asked = wire.PeerRequest(request, by, reason, force, expect, trial)
+                return await self.rehearse(request, by, reason, force=force, drain=drain, expect=expect)
+            return await self.conduct(request, by, reason, force=force, drain=drain, expect=expect)
+        asked = wire.PeerRequest(request, by, reason, force, drain, expect, trial)
         try:
             code, body = await self._peers.request(conductor, wire.encode(asked))
         except DoorError as error:
@@ -89,7 +90,14 @@ class Loop(Cycle):
         return Forwarded(code, body)
 
     async def rehearse(
-        self, request: intents.Request, by: str, reason: str = "", *, force: bool = False, expect: int | None = None
+        self,
+        request: intents.Request,
+        by: str,
+        reason: str = "",
+        *,
+        force: bool = False,
+        drain: float = 0.0,
+        expect: int | None = None,
     ) -> wire.Trial:
         """What the conductor would answer, with everything that there is to say about a start. Raises Refusal if it
         cannot tell."""
@@ -98,7 +106,7 @@ class Loop(Cycle):
             await self._observer.refresh()
             snapshot = self._snapshot()
             now = intents.newest(snapshot)
-            answer = intents.accept(snapshot, request, by, reason, force=force)
+            answer = intents.accept(snapshot, request, by, reason, force=force, drain=drain)
         found = gates.ring_findings(replace(snapshot, intent=now)) if request == "start" else ()
         if expect is not None and expect != now.epoch:
             sentence = _unexpected(expect, now)
@@ -118,7 +126,14 @@ class Loop(Cycle):
             await self._examine_all()
 
     async def conduct(
-        self, request: intents.Request, by: str, reason: str = "", *, force: bool = False, expect: int | None = None
+        self,
+        request: intents.Request,
+        by: str,
+        reason: str = "",
+        *,
+        force: bool = False,
+        drain: float = 0.0,
+        expect: int | None = None,
     ) -> wire.Operation:
         """The conductor's own answer: the intent is on disk when this returns. Raises Refusal."""
         await self._prepare(request)
@@ -128,7 +143,7 @@ class Loop(Cycle):
             now = intents.newest(snapshot)
             if expect is not None and expect != now.epoch:
                 raise Refusal("epoch-changed", _unexpected(expect, now), epoch=now.epoch)
-            answer = intents.accept(snapshot, request, by, reason, force=force)
+            answer = intents.accept(snapshot, request, by, reason, force=force, drain=drain)
             if isinstance(answer, intents.Refused):
                 self.events.add("intent", f"{request} by {by} refused: {answer.sentence}")
                 raise Refusal(answer.code, answer.sentence, answer.findings)
@@ -145,7 +160,8 @@ class Loop(Cycle):
         self._news.set()
         epoch = answer.intent.epoch
         summary = self._now()[1].summary if answer.new else f"already so since epoch {epoch}: {self._now()[1].summary}"
-        return wire.Operation(f"/v1/operations/{epoch}", epoch, answer.intent.want, summary)
+        want = "down" if answer.intent.drain else answer.intent.want
+        return wire.Operation(f"/v1/operations/{epoch}", epoch, want, summary)
 
     def before_start(self, examine: Callable[[], Awaitable[None]]) -> None:
         """`examine` looks at this host anew, in bounded time, whenever a start is asked for."""

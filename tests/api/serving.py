@@ -218,13 +218,16 @@ class Api:
 
 
 @contextlib.asynccontextmanager
-async def api(loop: Loop, folder: Path, tokens: tuple[Token, ...] = TOKENS, group: int = 0) -> AsyncIterator[Api]:
-    """The operators' two listeners on this host, put together as the daemon does. `group`: whose members operate."""
+async def api(
+    loop: Loop, folder: Path, tokens: tuple[Token, ...] = TOKENS, group: int = 0, slow: bool = False
+) -> AsyncIterator[Api]:
+    """The operators' two listeners on this host, put together as the daemon does. `group`: whose members operate.
+    `slow`: failures wait as long as they do there."""
     _current.loop = loop
     application = Body(_application(), wanted=False)
     file = folder / "tokens.json"
     file.write_bytes(render(tokens))
-    attempts, changes = Attempts(), Changes(time.monotonic)
+    attempts, changes = Attempts() if slow else Attempts(0.001, 0.002), Changes(time.monotonic)
 
     def operators(identify: Identify) -> ASGIApp:
         return Limits(Access(application, identify, attempts, changes))

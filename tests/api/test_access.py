@@ -189,7 +189,7 @@ async def test_failed_tokens_are_slowed_and_told_once_a_minute(
     try:
         async with cluster() as ring:
             await down(ring)
-            async with api(ring.conductor.loop, tmp_path) as served:
+            async with api(ring.conductor.loop, tmp_path, slow=True) as served:
                 caplog.clear()
                 caplog.set_level(logging.INFO, "sparkd.audit")
                 began = asyncio.get_running_loop().time()
