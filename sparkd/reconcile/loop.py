@@ -345,7 +345,8 @@ class Loop(Cycle):
         now, views, reached = self._clock.now(), self._peers.views(), self._reached()
         heard = tuple((view.report, view.error, view.age is None) for view in views)
         # A page and a probe may ask hundreds of times a second, and ages are told to a tenth of one.
-        seen = (self._last, self.state.intent, self.state.attempt, self._failure, round(now, 1), heard, reached)
+        tried = tuple((fact.peer, fact.port, fact.answer, fact.why) for fact in reached)
+        seen = (self._last, self.state.intent, self.state.attempt, self._failure, round(now, 1), heard, tried)
         if self._known is not None and self._known[0] == seen:
             return self._known[1]
         # The attempt stays the one that was there when the units were looked at: one that has been started since has
