@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import ssl
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -30,6 +31,7 @@ from sparkd.host.gids import SysfsGids
 from sparkd.host.hardware import Hardware
 from sparkd.host.hello import MulticastHellos
 from sparkd.host.identity import node_id
+from sparkd.host.journal import to_journal
 from sparkd.host.kmsg import KernelLog
 from sparkd.host.netlink import NetlinkLinks
 from sparkd.host.notify import SystemdNotifier
@@ -198,7 +200,7 @@ def _wire(
     rails = UnitRails(units, settings.paths.run)
     for door in (units, links, roce, host, files, hello, gids, rails):
         stack.callback(door.close)
-    events = EventLog(settings.node, clock)
+    events = EventLog(settings.node, clock, {node.name: node.rank for node in settings.cluster.nodes})
     for note in store.notes:
         events.error(note)
     start_gids = StartGids(settings, state, gids)
@@ -329,18 +331,8 @@ async def _listening(settings: Settings, loop: Loop) -> AsyncIterator[list[Liste
 
 
 def _log_to_journal() -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Priority() if "JOURNAL_STREAM" in os.environ else logging.Formatter("%(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.basicConfig(level=logging.INFO, handlers=[to_journal(sys.stderr, os.environ)])
     # Their messages name code, not what an operator could do.
     for name in ("uvicorn", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
-
-
-class _Priority(logging.Formatter):
-    """The journal reads a line's priority from `<N>` at its start (sd-daemon(3))."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        level = 3 if record.levelno >= logging.ERROR else 4 if record.levelno >= logging.WARNING else 6
-        return "\n".join(f"<{level}>{line}" for line in super().format(record).splitlines())

@@ -36,6 +36,7 @@ INSTALLED = {
     "/usr/lib/sparkd/drop-caches": "-rwxr-xr-x",
     "/usr/lib/sparkd/measure": "-rwxr-xr-x",
     "/usr/lib/sparkd/rank": "-rwxr-xr-x",
+    "/usr/lib/systemd/catalog/sparkd.catalog": "-rw-r--r--",
     "/usr/lib/systemd/network/10-sparkd-fabric.network": "-rw-r--r--",
     "/usr/lib/sysusers.d/sparkd.conf": "-rw-r--r--",
     "/usr/sbin/sparkd": "-rwxr-xr-x",
