@@ -242,6 +242,8 @@ def _wire(
         incidents=incidents,
         engine=dict if engine is None else engine.digests,
     )
+    if engine is not None and site.cluster.node(site.node).rank == 0:
+        loop.scrape = partial(_scrape, settings.engine.api)
     units.subscribe(loop.wake)
     hello.subscribe(loop.wake)
 
@@ -271,6 +273,13 @@ def _evidence(settings: Settings) -> tuple[Witness, Archive]:
 
     directory = settings.paths.state / "incidents"
     return SystemWitness(), FileArchive(directory, settings.keeping.days, settings.keeping.mebibytes)
+
+
+async def _scrape(address: str) -> str:
+    """Imported once somebody asks."""
+    from sparkd.host.scrape import scrape
+
+    return await scrape(address)
 
 
 def _poller(settings: Settings) -> Poller:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ring_mesh import plan_as_json
 from sparkd import wire
-from sparkd.core import boots
+from sparkd.core import boots, gates
 from sparkd.core import intent as intents
 from sparkd.core.cabling import plan_of
 from sparkd.core.decide import Decision, decide
@@ -193,6 +193,14 @@ class Loop(Cycle):
             return dict(plan_as_json(self._now()[0].plan))
         intent = self.state.intent
         return dict(plan_as_json(plan_of(self.site.cluster, intent.cables, intent.addresses)))
+
+    def gates(self) -> dict[str, bool]:
+        """Whether each gate of a start is open, as this host sees it."""
+        snapshot, _ = self._now()
+        return {gate.__name__: not gate(snapshot) for gate in gates.GATES}
+
+    def history(self, after: int) -> wire.History:
+        return self.samples.after(after, self.site.node)
 
     def doctor(self) -> wire.DoctorStatus:
         return status.doctors(*self._now())
