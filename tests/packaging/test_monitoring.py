@@ -20,10 +20,8 @@ DASHBOARD = ROOT / "packaging/grafana/sparkd.json"
 RULES = ROOT / "packaging/prometheus/sparkd.rules.yml"
 SCRAPE = ROOT / "packaging/prometheus/scrape.yml"
 _SERIES = re.compile(r"\b(?:sparkd_|sglang:)\w+")
-promtool = pytest.mark.skipif(
-    shutil.which("promtool") is None,
-    reason="promtool is missing: apt-get install -y --no-install-recommends prometheus",
-)
+_MISSING = "promtool is missing: apt-get install -y --no-install-recommends prometheus"
+promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason=_MISSING)
 
 
 def expressions() -> dict[str, list[str]]:
@@ -93,9 +91,8 @@ def test_the_dashboard_is_whole() -> None:
 def test_every_alert_says_what_is_wrong() -> None:
     text = RULES.read_text()
     alerts = re.findall(r"- alert: (\w+)", text)
-    assert (
-        len(alerts) == len(set(alerts)) == text.count("summary:") == text.count("severity: ") - text.count("{severity")
-    )
+    assert len(alerts) == len(set(alerts)) == text.count("summary:")
+    assert len(alerts) == len(re.findall(r"severity: (?:warning|critical)$", text, re.MULTILINE))
 
 
 CASES = """\
@@ -124,7 +121,8 @@ tests:
           - exp_labels: {phase: held, severity: critical}
             exp_annotations:
               summary: 'The ring is held: sparkd has given up'
-              description: sparkctl incidents shows the first error. Mend it, then sparkctl clear and sparkctl up --wait.
+              description: >-
+                sparkctl incidents shows the first error. Mend it, then sparkctl clear and sparkctl up --wait.
       - {eval_time: 40m, alertname: SparkdRingNotServing, exp_alerts: []}
       - eval_time: 50m
         alertname: SparkdRingNotServing
