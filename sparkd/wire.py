@@ -24,6 +24,7 @@ from sparkd.core.model import (
     Report,
     RoceFact,
 )
+from sparkd.core.progress import Work
 
 WIRE_VERSION = 1
 T = TypeVar("T")
@@ -105,11 +106,22 @@ class BudgetStatus:
 
 
 @dataclass(frozen=True)
+class NodeMemory:
+    """To the nearest 64 MiB, of a peer as it last told; null if it has not. Below the floor its rank is killed; 0: none."""
+
+    node: str
+    total_kib: int | None
+    available_kib: int | None
+    floor_kib: int | None
+
+
+@dataclass(frozen=True)
 class RingStatus:
     """GET /v1/ring. `node` is who answers; `waits` holds one sentence for each thing the ring waits for.
 
     `cables`: the complete ring that the ports hear, each as "spark1.0~spark2.1"; empty while there is none.
-    `maintenance`: null unless sparkctl hold is in force. `rails`: those whose measurement counts.
+    `maintenance`: null unless sparkctl hold is in force. `rails`: those whose measurement counts. `work`: what the
+    engine does now, null while it does not serve or if it does not tell.
     """
 
     phase: str
@@ -133,6 +145,8 @@ class RingStatus:
     maintenance: Maintenance | None = None
     rails: tuple[RailStatus, ...] = ()
     budget: BudgetStatus | None = None
+    memory: tuple[NodeMemory, ...] = ()
+    work: Work | None = None
 
 
 @dataclass(frozen=True)

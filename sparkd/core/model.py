@@ -201,6 +201,8 @@ class Report:
     digests: dict[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     memory_available_kib: int = 0
+    memory_total_kib: int = 0
+    memory_floor_kib: int = 0
     left: tuple[Process, ...] | None = ()
     probe_port: int = 0
     rails: tuple[RailFact, ...] = ()

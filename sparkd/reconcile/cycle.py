@@ -239,7 +239,7 @@ class Cycle:
 
     def _tell_peers(self, snapshot: Snapshot, decision: Decision) -> None:
         fresh = status.report(snapshot, decision, self.site.identity, self._sequence + 1)
-        if self._published is None or _news(fresh) != _news(self._published):
+        if self._published is None or _news(fresh) != _news(self._published) or _shifted(fresh, self._published):
             self._sequence += 1
             self._published = fresh
             self._peers.publish(fresh)
@@ -260,6 +260,12 @@ def _moves_peers(snapshot: Snapshot, decision: Decision) -> bool:
 
 async def _nothing() -> None:
     """Of a loop beside which nobody examines the host."""
+
+
+def _shifted(now: Report, before: Report) -> bool:
+    """Whether memory has changed by so much that peers should know: it changes a little all the time."""
+    moved, was = abs(now.memory_available_kib - before.memory_available_kib), before.memory_available_kib
+    return moved > min(now.memory_total_kib / 32, was / 8)
 
 
 def _news(report: Report) -> Report:
