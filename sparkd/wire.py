@@ -107,7 +107,7 @@ class BudgetStatus:
 
 @dataclass(frozen=True)
 class NodeMemory:
-    """To the nearest 64 MiB, of a peer as it last told; null if it has not. Below the floor its rank is killed; 0: none."""
+    """To the nearest 64 MiB, as the node last told; null if it has not. Its rank is killed below the floor; 0: none."""
 
     node: str
     total_kib: int | None

@@ -130,6 +130,8 @@ class FakeRing:
             "rails": self.rails,
             "deaths": [],
             "budget": {"used": 0, "restarts": 3, "window": 3600.0},
+            "memory": [],
+            "work": None,
             "maintenance": {"by": "x", "reason": "", "at": 0.0, "on": True, "blind": False}
             if self.maintenance
             else None,

@@ -3,7 +3,7 @@
 import { clock, h, s } from "./dom.js";
 
 const HOUR = 3600;
-const [LEFT, RIGHT, TOP, BOTTOM] = [46, 10, 8, 22];
+const [LEFT, RIGHT, TOP, BOTTOM] = [60, 10, 8, 22];
 const DASHES = ["", "7 3", "2 3", "9 3 2 3"];
 
 // Keeps what the daemon has sent, an hour at most.
@@ -55,12 +55,13 @@ export const rate = (value) => {
   const units = ["B/s", "kB/s", "MB/s", "GB/s"];
   const place = Math.min(units.length - 1, Math.max(0, Math.floor(Math.log10(Math.max(value, 1)) / 3)));
   const number = value / 1000 ** place;
-  return `${number >= 100 || place === 0 ? number.toFixed(0) : number.toFixed(1)} ${units[place]}`;
+  return `${number >= 100 || place === 0 || Number.isInteger(number) ? number.toFixed(0) : number.toFixed(1)} ${units[place]}`;
 };
+export const coarse = (value) => `${Math.round(value / 2 ** 30)} GiB`;
 export const bytes = (value) => `${(value / 2 ** 30).toFixed(value < 100 * 2 ** 30 ? 1 : 0)} GiB`;
 
 // `lines`: {name, values}; `mark`: a level to draw, with its name; `show`: a value in words.
-export function chart({ key, title, lines, samples, show, top, marked, base = 10, narrow }) {
+export function chart({ key, title, lines, samples, show, tick, top, marked, base = 10, narrow }) {
   const [width, height] = narrow ? [340, 170] : [380, 180];
   const known = lines.flatMap((line) => line.values).filter((value) => value !== null);
   const figure = h("figure", { class: "chart" });
@@ -76,25 +77,28 @@ export function chart({ key, title, lines, samples, show, top, marked, base = 10
   const y = (value) => TOP + (height - TOP - BOTTOM) * (1 - Math.min(value / most, 1));
   const readout = h("output", { class: "readout" });
   head.append(readout);
-  const latest = (place) => {
-    const sample = samples[place];
-    const parts = lines.map((line) => {
-      const value = line.values[place];
-      const words = value === null ? "not known" : show(value);
-      return lines.length > 1 ? `${line.name} ${words}` : words;
-    });
-    return place === samples.length - 1 ? parts.join(", ") : `${clock(sample.at)}: ${parts.join(", ")}`;
+  const words = (line, place) => (line.values[place] === null ? "not known" : show(line.values[place]));
+  const keys = lines.map((line) => h("span", {}, line.name));
+  const tell = (place) => {
+    const newest = place === samples.length - 1;
+    const moment = newest ? "" : clock(samples[place].at);
+    if (lines.length === 1) readout.textContent = [moment, words(lines[0], place)].filter(Boolean).join(": ");
+    else {
+      readout.textContent = moment;
+      lines.forEach((line, which) => { keys[which].textContent = `${line.name} ${words(line, place)}`; });
+    }
   };
+  const now = lines.map((line) => `${lines.length > 1 ? `${line.name} ` : ""}${words(line, samples.length - 1)}`).join(", ");
   const peak = show(Math.max(...known));
   const cursor = s("line", { y1: TOP, y2: height - BOTTOM, class: "cursor", visibility: "hidden" });
   const svg = s("svg", {
     viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: "0", "data-key": `chart-${key}`,
-    "aria-label": `${title}, the last hour. Now ${latest(samples.length - 1)}. At most ${peak}. Arrow keys read a moment.`,
+    "aria-label": `${title}, the last hour. Now ${now}. At most ${peak}. Arrow keys read a moment.`,
   });
   for (const part of [0, 0.5, 1]) {
     const level = y(most * part);
     svg.append(s("line", { x1: LEFT, x2: width - RIGHT, y1: level, y2: level, class: "grid" }));
-    svg.append(s("text", { x: LEFT - 6, y: level + 4, "text-anchor": "end", class: "tick" }, show(most * part).replace(/(\.0)? (?=\D)/, " ")));
+    svg.append(s("text", { x: LEFT - 6, y: level + 4, "text-anchor": "end", class: "tick" }, (tick || show)(most * part)));
   }
   for (const [minutes, words, anchor] of [[60, "1 h ago", "start"], [30, "30 min", "middle"], [0, "now", "end"]]) {
     svg.append(s("text", { x: x(end - minutes * 60), y: height - 6, "text-anchor": anchor, class: "tick" }, words));
@@ -107,14 +111,14 @@ export function chart({ key, title, lines, samples, show, top, marked, base = 10
     svg.append(s("path", { d: path(line.values, samples, x, y), class: `curve c${place}`, "stroke-dasharray": DASHES[place % DASHES.length] }));
   });
   svg.append(cursor);
-  reading(svg, samples, x, width, cursor, (place) => { readout.textContent = latest(place); });
-  readout.textContent = latest(samples.length - 1);
+  reading(svg, samples, x, width, cursor, tell);
+  tell(samples.length - 1);
   figure.append(svg);
   if (lines.length > 1) {
     figure.append(h("ul", { class: "keys" }, lines.map((line, place) =>
       h("li", {}, s("svg", { viewBox: "0 0 26 8", width: 26, height: 8, "aria-hidden": "true" },
         s("line", { x1: 0, x2: 26, y1: 4, y2: 4, class: `curve c${place}`, "stroke-dasharray": DASHES[place % DASHES.length] })),
-        ` ${line.name}`))));
+        keys[place]))));
   }
   return figure;
 }

@@ -1,6 +1,6 @@
 // Puts together what sparkd says and where it is shown.
 
-import { Hour, band, bytes, chart, rate } from "./charts.js";
+import { Hour, band, bytes, chart, coarse, rate } from "./charts.js";
 import { Control } from "./control.js";
 import { $, clock, h, put, span, text } from "./dom.js";
 import { Feed, Refused, ask, token } from "./feed.js";
@@ -24,7 +24,7 @@ function showRing() {
   text($("cluster"), ring.cluster);
   put($("phase"), ring.phase, () => [h("span", { "aria-hidden": "true" }, GLYPH[ring.phase] || "?"), ` ${serves}`]);
   text($("sentence"), ring.summary);
-  text($("facts"), `Epoch ${ring.epoch}, wanted ${ring.want} by ${ring.by}${ring.reason ? `: ${ring.reason}` : ""}`);
+  text($("facts"), `Epoch ${ring.epoch}, wanted ${ring.want} by ${ring.by}${ring.reason && !ring.summary.includes(ring.reason) ? `: ${ring.reason}` : ""}`);
   const waits = ring.waits.length > 1 || (ring.waits.length && !ring.summary.includes(ring.waits[0])) ? ring.waits : [];
   $("waits").hidden = !waits.length;
   put($("waits"), waits, () => waits.map((words) => h("li", {}, words)));
@@ -55,8 +55,8 @@ function showHour() {
   const floor = seen.ring?.memory?.find((memory) => memory.node === whole.node)?.floor_kib * 1024;
   put($("charts"), [samples.length, samples.at(-1), narrow.matches, floor], () => [
     band(samples, narrow.matches),
-    chart({ key: "tokens", title: "Tokens per second", samples, narrow: narrow.matches, show: (value) => value.toFixed(value < 100 ? 1 : 0), lines: [{ name: "tokens", values: samples.map((sample) => sample.tokens) }] }),
-    chart({ key: "memory", title: `Memory left on ${whole.node}`, samples, narrow: narrow.matches, show: bytes, base: 2, top: whole.memory_total || undefined, marked: { value: floor, name: "floor" }, lines: [{ name: "left", values: samples.map((sample) => sample.memory) }] }),
+    chart({ key: "tokens", title: "Tokens per second", samples, narrow: narrow.matches, show: (value) => value.toFixed(value < 100 ? 1 : 0), tick: (value) => String(+value.toPrecision(3)), lines: [{ name: "tokens", values: samples.map((sample) => sample.tokens) }] }),
+    chart({ key: "memory", title: `Memory left on ${whole.node}`, samples, narrow: narrow.matches, show: bytes, tick: coarse, base: 2, top: whole.memory_total || undefined, marked: { value: floor, name: "floor" }, lines: [{ name: "left", values: samples.map((sample) => sample.memory) }] }),
     chart({ key: "rails", title: `Traffic of ${whole.node}'s rails`, samples, narrow: narrow.matches, show: rate, lines: whole.rails.map((rail, place) => ({ name: rail.device, values: samples.map((sample) => sample.rails[place]) })) }),
   ]);
 }

@@ -29,14 +29,14 @@ export function ranks(ring) {
         h("span", { class: "state" }, gone ? "silent" : RANKS[rank.state] || rank.state)),
       gone && h("p", { class: "fault" }, peer.age === null ? "It has not answered yet" : `It has not answered for ${span(peer.age)}`, peer.error && `: ${peer.error}`),
       stage(rank),
-      bar(memory, rank.node));
+      bar(memory, rank.node, gone));
   });
 }
 
 function stage(rank) {
   if (rank.state !== "starting" && !rank.text) return null;
   const { progress } = rank;
-  const words = [rank.stage, progress && `${progress.done} of ${progress.total}`, rank.text].filter(Boolean).join(", ");
+  const words = [rank.state === "ready" ? "" : rank.stage, progress && `${progress.done} of ${progress.total}`, rank.text].filter(Boolean).join(", ");
   return [
     words && h("p", { class: "muted break" }, words),
     progress?.total > 0 && rank.state === "starting" &&
@@ -44,7 +44,7 @@ function stage(rank) {
   ];
 }
 
-function bar(memory, node) {
+function bar(memory, node, gone) {
   if (!memory?.total_kib) return h("p", { class: "muted" }, "Memory not known");
   const used = memory.total_kib - memory.available_kib;
   const floor = memory.floor_kib ? `; its rank is killed below ${(memory.floor_kib / 1048576).toFixed(0)} GiB` : "";
@@ -53,7 +53,7 @@ function bar(memory, node) {
       min: 0, max: memory.total_kib, value: used, high: memory.floor_kib ? memory.total_kib - 1.5 * memory.floor_kib : memory.total_kib,
       optimum: 0, "aria-label": `Memory of ${node} in use`,
     }),
-    h("p", { class: low(memory) ? "fault" : "muted" }, memoryWords(memory), low(memory) && " – near the floor", floor),
+    h("p", { class: low(memory) ? "fault" : "muted" }, memoryWords(memory), gone ? " when it was last heard" : [low(memory) && " – near the floor", floor]),
   ];
 }
 
@@ -119,7 +119,7 @@ export function evidence(detail) {
 
 export const events = (list) =>
   list.map((event) =>
-    h("li", { class: `event ${event.kind}` }, h("time", { datetime: new Date(event.at * 1000).toISOString() }, clock(event.at)),
+    h("li", { class: event.kind === "finding" || event.kind === "error" ? "event bad" : "event" }, h("time", { datetime: new Date(event.at * 1000).toISOString() }, clock(event.at)),
       h("span", { class: "kind" }, event.kind), h("span", { class: "break" }, event.text)));
 
 const VERDICT = { pass: "passes", fail: "fails", unknown: "not known", "not-applicable": "does not apply" };

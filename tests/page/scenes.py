@@ -1,0 +1,419 @@
+"""Rings as the API would tell them: composed documents, of the wire's own types, for pictures and tests of the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from ipaddress import IPv4Address, IPv4Network
+from itertools import cycle
+from typing import Any
+
+from ring_mesh import FABRIC_DEVICES, Cluster, Node, Plan, by_order, plan, plan_as_json
+from ring_mesh.plan import Cable, Link
+from sparkd import __version__, wire
+from sparkd.core import checks
+from sparkd.core import findings as catalogue
+from sparkd.core.incidents import Incident
+from sparkd.core.model import Death, EndState, Finding
+from sparkd.core.progress import Work
+
+NOW = 1_790_000_000.0
+GIB = 1024 * 1024
+FIRST = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+_LOAD = "DeepSeek-V4.1-Flash shards"
+
+
+@dataclass
+class Scene:
+    """What each resource answers with. `trial`: to a change that is only tried."""
+
+    ring: wire.RingStatus
+    plan: dict[str, Any]
+    doctor: wire.DoctorStatus
+    history: wire.History
+    events: list[wire.Event] = field(default_factory=list)
+    incidents: wire.Incidents = field(default_factory=lambda: wire.Incidents(()))
+    details: dict[int, wire.IncidentDetails] = field(default_factory=dict)
+    trial: Mapping[str, Any] = field(default_factory=dict)
+
+
+def fabric(size: int = 3) -> Plan:
+    nodes = tuple(Node(f"spark{n}", n - 1, IPv4Address(f"192.168.77.{n}"), "enP7s7") for n in range(1, size + 1))
+    return plan(Cluster("attic", IPv4Network("10.77.0.0/21"), nodes), by_order([node.name for node in nodes]))
+
+
+def ring(planned: Plan, **changes: Any) -> wire.RingStatus:
+    """A ring that serves."""
+    names = [node.name for node in planned.cluster.nodes]
+    ready = tuple(
+        wire.RankStatus(rank, name, "sparkd-rank@8.service", "ready", "ready", None, "", 4000 + rank)
+        for rank, name in enumerate(names)
+    )
+    ready = (replace(ready[0], text="47.0 tokens/s, 3 running, 1 queued"), *ready[1:])
+    rates = (96.4, 97.1, 96.8, 95.9, 97.3, 96.6)
+    plain = wire.RingStatus(
+        phase="ready",
+        want="up",
+        epoch=8,
+        summary=f"epoch 8 is ready: all {len(names)} ranks serve",
+        waits=(),
+        ranks=ready,
+        node=names[0],
+        conductor=names[0],
+        cluster="attic",
+        version=__version__,
+        reason="start asked for",
+        by="operator at 127.0.0.1 on spark1",
+        findings=(),
+        peers=tuple(wire.PeerStatus(name, 1.2, "", 8, __version__) for name in names[1:]),
+        fabric=tuple(
+            wire.FabricStatus(name, tuple(EndState(end.port.device, True, True) for end in planned.ends_of(name)), ())
+            for name in names
+        ),
+        engine=wire.EngineStatus("sglang", "127.0.0.1:8888", "deepseek-v4.1-flash-tp3"),
+        deaths=(),
+        cables=tuple(map(cable_name, planned.cables)),
+        rails=tuple(
+            wire.RailStatus(rail_end(link, 0), rail_end(link, 1), rate, "rdma", True)
+            for link, rate in zip(planned.links, cycle(rates), strict=False)
+        ),
+        budget=wire.BudgetStatus(0, 3, 3600.0),
+        memory=tuple(
+            wire.NodeMemory(name, 121 * GIB, int((14.6 - rank * 1.3) * GIB), 4 * GIB) for rank, name in enumerate(names)
+        ),
+        work=Work(47.0, 3, 1),
+    )
+    return replace(plain, **changes)
+
+
+def rail_end(link: Link, which: int) -> wire.RailEnd:
+    return wire.RailEnd(link.ends[which].node, link.ends[which].device)
+
+
+def cable_name(cable: Cable) -> str:
+    a, b = cable.links[0].ends
+    return f"{a.node}.{a.port.cage}~{b.node}.{b.port.cage}"
+
+
+def ends(told: wire.RingStatus, node: str, devices: Sequence[str], *, carrier: bool) -> tuple[wire.FabricStatus, ...]:
+    """The fabric with some ends that are not as planned."""
+
+    def one(end: EndState) -> EndState:
+        return EndState(end.device, carrier, False) if end.device in devices else end
+
+    return tuple(
+        replace(part, ends=tuple(one(end) for end in part.ends or ())) if part.node == node else part
+        for part in told.fabric
+    )
+
+
+def history(node: str = "spark1", *, phases: Sequence[tuple[int, str]] = ((360, "ready"),)) -> wire.History:
+    """An hour. `phases`: so many samples of each, the last ones last."""
+    told = [phase for count, phase in phases for _ in range(count)][-360:]
+    serving = [phase in ("ready", "degraded") for phase in told]
+
+    def wave(step: int, base: float, swing: float) -> float:
+        return base + swing * math.sin(step / 17) + swing / 2 * math.sin(step / 5.3 + base)
+
+    def busy(base: float, swing: float, idle: float | None) -> tuple[float | None, ...]:
+        values = [round(wave(step, base, swing), 1) if up else idle for step, up in enumerate(serving)]
+        return tuple(values)
+
+    memory = tuple(round(wave(step, 14.6 if up else 96, 0.12) * 2**30) for step, up in enumerate(serving))
+    rails = tuple(
+        wire.RailHistory(device, busy(2.1e8 - 9e6 * n, 3e7, 1e3), busy(2.0e8 - 9e6 * n, 3e7, 1e3))
+        for n, device in enumerate(sorted(FABRIC_DEVICES))
+    )
+    count = len(told)
+    return wire.History(
+        node=node,
+        last=count,
+        step=10.0,
+        at=tuple(NOW - 10.0 * (count - 1 - step) for step in range(count)),
+        phases=tuple(told),
+        memory_total=121 * 2**30,
+        memory_available=memory,
+        tokens_per_second=busy(40, 6, None),
+        running=busy(3, 1, None),
+        queued=busy(1, 0, None),
+        rails=rails,
+    )
+
+
+def doctor(planned: Plan, findings: Sequence[Finding] = ()) -> wire.DoctorStatus:
+    def outcome(check: checks.Check, node: str) -> wire.CheckStatus:
+        against = next((f for f in findings if f.id == check.id and f.node == node), None)
+        if against is not None:
+            return wire.CheckStatus(check.id, check.about, "fail", against.observed)
+        if check.id == "gid-moved":
+            return wire.CheckStatus(check.id, check.about, "not-applicable", "no rank has been started in this boot")
+        if check.id == "swap-off" and node == "spark2":
+            return wire.CheckStatus(check.id, check.about, "unknown", "/proc/swaps did not answer within 2 s")
+        return wire.CheckStatus(check.id, check.about, "pass", "as it should be")
+
+    nodes = tuple(
+        wire.NodeChecks(
+            node.name,
+            1.0,
+            tuple(outcome(check, node.name) for check in checks.CHECKS),
+            tuple(finding for finding in findings if finding.node == node.name),
+        )
+        for node in planned.cluster.nodes
+    )
+    compared = tuple(wire.CheckStatus(c.id, c.about, "pass", "equal on all nodes") for c in checks.COMPARISONS)
+    return wire.DoctorStatus(nodes, compared, ())
+
+
+def event(number: int, ago: float, kind: str, phase: str, text: str, epoch: int = 8) -> wire.Event:
+    return wire.Event(number, NOW - ago, "spark1", kind, epoch, phase, text)
+
+
+def ready(size: int = 3) -> Scene:
+    planned = fabric(size)
+    told = [
+        event(1, 3400, "intent", "down", "epoch 8: up, by operator at 127.0.0.1 on spark1: start asked for"),
+        event(2, 3399, "action", "starting", "fabric: 4 ports up, 4 MTUs set, 4 addresses added"),
+        event(3, 3398, "action", "starting", "starting sparkd-rank@8.service"),
+        event(4, 3390, "summary", "starting", "epoch 8 is starting: rank 0 (spark1): load 1/46, shards (and 2 more)"),
+        event(5, 3050, "summary", "ready", f"epoch 8 is ready: all {size} ranks serve"),
+    ]
+    phases = ((30, "starting"), (330, "ready"))
+    scene = Scene(ring(planned), plan_as_json(planned), doctor(planned), history(phases=phases), told)
+    return replace(scene, trial=trial("stop", "epoch 9: down; 3 ranks end"))
+
+
+def gated() -> Scene:
+    """One cable is missing, one node is silent."""
+    planned = fabric()
+    dark = ("enp1s0f0np0", "enP2p1s0f0np0")
+    missing = catalogue.cable_missing("spark2", 0, dark, 2, "spark3", 1)
+    silent = catalogue.peer_unheard("spark1", "spark3", "spark3 has not answered for 21 s (no answer in time)")
+    waits = ("spark3 has not answered for 21 s (no answer in time)", missing.sentence)
+    told = ring(planned)
+    ranks = tuple(replace(rank, state="down", stage=None, text="", pid=0) for rank in told.ranks)
+    ranks = (*ranks[:2], replace(ranks[2], state="unknown"))
+    parts = ends(told, "spark2", dark, carrier=False)
+    parts = (*parts[:2], wire.FabricStatus("spark3", None, None))
+    told = replace(
+        told,
+        phase="gated",
+        summary=f"epoch 8 waits: {waits[0]} (and 1 more)",
+        waits=waits,
+        ranks=ranks,
+        fabric=parts,
+        findings=(missing, silent),
+        peers=(told.peers[0], wire.PeerStatus("spark3", 21.4, "no answer in time", 8, __version__)),
+        cables=(),
+        rails=told.rails[:2],
+        work=None,
+    )
+    memory = (*(replace(m, available_kib=int(112.4 * GIB)) for m in told.memory[:2]), told.memory[2])
+    events = [
+        event(1, 95, "intent", "down", "epoch 8: up, by operator at 127.0.0.1 on spark1: start asked for"),
+        event(2, 94, "finding", "gated", f"cable-missing: {missing.sentence}. Fix: {missing.fix}"),
+        event(3, 60, "summary", "gated", told.summary),
+    ]
+    phases = ((351, "down"), (9, "gated"))
+    seen = replace(history(phases=phases), rails=())
+    return Scene(
+        replace(told, memory=memory),
+        plan_as_json(planned),
+        doctor(planned, (missing,)),
+        seen,
+        events,
+        trial=trial("stop", "epoch 9: down"),
+    )
+
+
+def degraded() -> Scene:
+    planned = fabric()
+    told = ring(planned)
+    half = ("enP2p1s0f1np1",)
+    finding = catalogue.cable_missing("spark1", 1, half, 2, "spark3", 0)
+    foreign = catalogue.address_foreign("spark3", "enp1s0f0np0", "169.254.7.7/16", "NetworkManager (pid 812)", "")
+    told = replace(
+        told,
+        phase="degraded",
+        summary=f"epoch 8 serves, but {finding.sentence}",
+        fabric=ends(told, "spark1", half, carrier=False),
+        findings=(finding, foreign),
+        budget=wire.BudgetStatus(2, 3, 3600.0),
+        work=Work(28.3, 2, 4),
+        memory=(told.memory[0], told.memory[1], replace(told.memory[2], available_kib=int(5.1 * GIB))),
+    )
+    scene = ready()
+    events = [*scene.events, event(6, 40, "summary", "degraded", told.summary)]
+    phases = ((60, "ready"), (12, "stopping"), (30, "starting"), (254, "ready"), (4, "degraded"))
+    return replace(
+        scene,
+        ring=told,
+        doctor=doctor(planned, (finding, foreign)),
+        events=events,
+        history=history(phases=phases),
+        incidents=kept((6, 2900.0, 1, "spark2", "the carrier of enp1s0f0np0 has changed 2 times since the start", "")),
+    )
+
+
+def held() -> Scene:
+    planned = fabric()
+    told = ring(planned)
+    why = "the same end twice while coming up: rank 2 (spark3) ended: load: CUDA out of memory"
+    death = Death(8, 2, "spark3", NOW - 61, True, False, "2:exit:72:load", "load: CUDA out of memory")
+    told = replace(
+        told,
+        phase="held",
+        want="down",
+        epoch=9,
+        summary=f"epoch 9 is held: {why}",
+        reason=why,
+        by="recovery",
+        ranks=tuple(replace(rank, state="down", stage=None, text="", pid=0) for rank in told.ranks),
+        fabric=tuple(
+            replace(part, ends=tuple(EndState(end.device, True, False) for end in part.ends or ()))
+            for part in told.fabric
+        ),
+        deaths=(replace(death, epoch=7, at=NOW - 240), death),
+        budget=wire.BudgetStatus(2, 3, 3600.0),
+        memory=tuple(replace(memory, available_kib=int(112.4 * GIB)) for memory in told.memory),
+        work=None,
+    )
+    told = replace(told, findings=(catalogue.held("spark1", _intent(why)),))
+    events = [
+        event(1, 240, "action", "starting", "sparkd-rank@7.service has ended: stopped by sparkd", 7),
+        event(2, 235, "intent", "starting", "epoch 8: up, by recovery: restart: rank 2 (spark3) ended"),
+        event(3, 61, "action", "starting", "evidence of epoch 8 is kept: sparkctl incidents show 8"),
+        event(4, 60, "intent", "held", f"epoch 9: down, held, by recovery: {why}", 9),
+        event(5, 60, "summary", "held", told.summary, 9),
+    ]
+    phases = ((300, "ready"), (1, "stopping"), (30, "starting"), (2, "stopping"), (20, "starting"), (7, "held"))
+    incidents = kept(
+        (8, 61.0, 2, "spark3", "load: CUDA out of memory", FIRST),
+        (7, 240.0, 2, "spark3", "load: CUDA out of memory", FIRST),
+    )
+    return Scene(
+        told,
+        plan_as_json(planned),
+        doctor(planned),
+        history(phases=phases),
+        events,
+        incidents,
+        details(incidents, 8),
+        trial("clear", "epoch 9 is cleared: the ring stays down until it is started"),
+    )
+
+
+def starting() -> Scene:
+    scene = ready()
+    done = (31, 12, 44)
+    ranks = tuple(
+        replace(rank, state="starting", stage="load", progress=wire.Progress(n, 46), text=_LOAD)
+        for rank, n in zip(scene.ring.ranks, done, strict=True)
+    )
+    summary = f"epoch 8 is starting: rank 1 (spark2): load 12/46, {_LOAD} (and 2 more)"
+    told = replace(scene.ring, phase="starting", summary=summary, waits=(summary,), ranks=ranks, work=None)
+    return replace(scene, ring=told, history=history(phases=((340, "down"), (20, "starting"))))
+
+
+def hostile() -> Scene:
+    """Every text that comes from elsewhere is an attack."""
+    evil = '"><script>document.title="owned"</script><img src=x onerror="document.title=\'owned\'">'
+    scene = held()
+    told = scene.ring
+    finding = Finding(evil, evil, "refuse", evil, evil, evil, evil)
+    told = replace(
+        told,
+        summary=evil,
+        waits=(evil, evil + "2"),
+        reason=evil,
+        by=evil,
+        cluster=evil,
+        version=evil,
+        findings=(finding,),
+        ranks=tuple(replace(rank, node=evil, text=evil, stage="load", state="starting") for rank in told.ranks),
+        peers=tuple(replace(peer, node=evil, error=evil) for peer in told.peers),
+        engine=wire.EngineStatus(evil, evil, evil),
+    )
+    bad = kept((8, 61.0, 2, evil, evil, evil))
+    return replace(
+        scene,
+        ring=told,
+        events=[replace(each, text=evil, kind=evil) for each in scene.events],
+        incidents=bad,
+        details=details(bad, 8, evil),
+        doctor=wire.DoctorStatus(
+            (wire.NodeChecks(evil, 1.0, (wire.CheckStatus(evil, evil, evil, evil),), ()),), (), ()
+        ),
+        trial=trial("clear", evil, (finding,)),
+    )
+
+
+def kept(*told: tuple[int, float, int, str, str, str]) -> wire.Incidents:
+    def one(node: str) -> wire.NodeIncidents:
+        return wire.NodeIncidents(
+            node,
+            tuple(
+                Incident(
+                    epoch,
+                    NOW - ago,
+                    root,
+                    rank,
+                    f"{rank}:x",
+                    sentence,
+                    node,
+                    sentence if node == root else "stopped by sparkd",
+                    first if node == root else "",
+                    (),
+                    True,
+                )
+                for epoch, ago, rank, root, sentence, first in told
+            ),
+        )
+
+    roots = {root for _, _, _, root, _, _ in told}
+    return wire.Incidents(tuple(one(name) for name in sorted({"spark1", "spark2", "spark3"} | roots)))
+
+
+def details(incidents: wire.Incidents, epoch: int, text: str = FIRST) -> dict[int, wire.IncidentDetails]:
+    nodes = tuple(
+        wire.NodeIncident(
+            part.node,
+            next(i for i in part.incidents if i.epoch == epoch),
+            {"rank.txt": text, "kernel.txt": "-- none --"},
+        )
+        for part in incidents.nodes
+    )
+    return {epoch: wire.IncidentDetails(epoch, nodes)}
+
+
+def trial(request: str, summary: str, findings: Sequence[Finding] = ()) -> dict[str, Any]:
+    told: dict[str, Any] = wire.encode(
+        {
+            "request": request,
+            "accepted": not findings,
+            "changes": not findings,
+            "code": "start-refused" if findings else "",
+            "summary": summary,
+            "epoch": 8,
+            "findings": tuple(findings),
+        }
+    )
+    return told
+
+
+def _intent(reason: str) -> Any:
+    from sparkd.core.model import Intent
+
+    return Intent(9, "down", "recovery", reason, NOW - 60, held=True)
+
+
+SCENES: dict[str, Callable[[], Scene]] = {
+    "ready": ready,
+    "gated": gated,
+    "degraded": degraded,
+    "held": held,
+    "starting": starting,
+    "ready-of-two": partial(ready, 2),
+    "ready-of-four": partial(ready, 4),
+}
