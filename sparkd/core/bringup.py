@@ -55,11 +55,12 @@ def _must_stop(s: Snapshot, unit: RankUnit) -> str:
 
 
 def _stop(s: Snapshot, unit: RankUnit, why: str) -> list[Action]:
-    """The record goes first: were sparkd to die in between, the end must not look like a death of the rank's own."""
+    """The stop goes first: a whole group waits for it, and no disk should. Were sparkd to die in between, the end would
+    look like one of the rank's own, but a later one than that which it was stopped for."""
     a = s.attempt
     mark = a is not None and a.epoch == unit.epoch and a.ended_at is None and not a.stopped and not a.incident
     record: list[Action] = [Record(_stopped(a, why))] if mark and a is not None else []
-    return [*record, StopRank(unit.epoch, why)]
+    return [StopRank(unit.epoch, why), *record]
 
 
 def _stopped(a: Attempt, why: str) -> Attempt:

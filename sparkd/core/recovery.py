@@ -24,7 +24,7 @@ from sparkd.core.snapshot import Snapshot
 _CONSEQUENCES = frozenset({69, 70, 71})
 # The engine refused what it was told, which is the same at the next try.
 _REFUSED = "exit:65"
-_OUT_OF_MEMORY = 77
+_OUT_OF_MEMORY, _LEFT = 77, "left"
 # What a rank says of its own engine, and never because it or another one is being stopped.
 _ITS_OWN = frozenset({65, 72, 73, 75, 76, _OUT_OF_MEMORY})
 _ALIKE = 5
@@ -89,7 +89,7 @@ def _post_mortem(a: Attempt, unit: RankUnit | None, host: HostFacts, booted: Boo
         return "reboot", "the host has rebooted"
     if unit is None:
         # systemd forgets a unit that ended well: it left by itself, or somebody stopped it.
-        return "left", "it left or was stopped from outside"
+        return _LEFT, "it left or was stopped from outside"
     if unit.result == floor.OOM:
         return floor.OOM, "the kernel killed it because memory ran out"
     if unit.exit_code in (_CLD_KILLED, _CLD_DUMPED):
@@ -114,8 +114,8 @@ def _faceless(sentence: str) -> str:
 def deaths(s: Snapshot) -> tuple[Death, ...]:
     """The ranks of the current epoch that ended on their own, the likeliest cause first.
 
-    A rank that left because it lost another one comes last, and before it a flap of the cable to a host that went, and
-    the loss of that host: all three may be consequences. The clocks of the hosts only order ends of equal kind.
+    A rank that left because it lost another one comes last, and before it a flap of the cable to a host that went, the
+    loss of that host, and an end in order: all may be consequences. The hosts' clocks only order ends of equal kind.
     """
     found = [_death(s, node, attempt) for node, attempt in _ended(s) if attempt.incident or not attempt.stopped]
     return tuple(sorted(found, key=lambda death: (hearsay(death), death.at, death.rank)))
@@ -150,7 +150,7 @@ def hearsay(death: Death) -> int:
     signature = death.signature.split(":", 1)[1]
     if signature.startswith(tuple(f"exit:{status}" for status in _CONSEQUENCES)):
         return 2
-    return 1 if signature in ("incident:carrier-flap", "incident:peer-lost") else 0
+    return 1 if signature in ("incident:carrier-flap", "incident:peer-lost", _LEFT) else 0
 
 
 def judge(s: Snapshot) -> Verdict | None:

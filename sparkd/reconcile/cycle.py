@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ring_mesh import Cluster
+from sparkd.core import news
 from sparkd.core.actions import Adopt, ApplyFabric, Measure, Remember, StartRank, StopMeasuring, StopRank
 from sparkd.core.decide import Decision, decide
 from sparkd.core.hardware import HardwareFacts
@@ -239,9 +240,9 @@ class Cycle:
 
     def _tell_peers(self, snapshot: Snapshot, decision: Decision) -> None:
         fresh = status.report(snapshot, decision, self.site.identity, self._sequence + 1)
-        if self._published is None or _news(fresh) != _news(self._published) or _shifted(fresh, self._published):
-            self._sequence += 1
-            self._published = fresh
+        told, self._published = self._published, fresh
+        self._sequence += 1
+        if told is None or news.of(fresh) != news.of(told):
             self._peers.publish(fresh)
 
     def _told(self, decision: Decision) -> Decision:
@@ -260,14 +261,3 @@ def _moves_peers(snapshot: Snapshot, decision: Decision) -> bool:
 
 async def _nothing() -> None:
     """Of a loop beside which nobody examines the host."""
-
-
-def _shifted(now: Report, before: Report) -> bool:
-    """Whether memory has changed by so much that peers should know: it changes a little all the time."""
-    moved, was = abs(now.memory_available_kib - before.memory_available_kib), before.memory_available_kib
-    return moved > min(now.memory_total_kib / 32, was / 8)
-
-
-def _news(report: Report) -> Report:
-    """The report without what changes all the time and moves nobody."""
-    return replace(report, sequence=0, memory_available_kib=0)

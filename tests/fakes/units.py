@@ -7,6 +7,7 @@ import signal as signals
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sparkd.core import news
 from sparkd.core.model import RankUnit
 from sparkd.ports import DoorError, Wake
 
@@ -105,8 +106,10 @@ class FakeUnits:
     # What a rank does.
 
     def status(self, epoch: int, text: str) -> None:
-        self._process(epoch).text = text
-        self._news()
+        unit = self._process(epoch)
+        told, unit.text = unit.text, text
+        if news.words(told) != news.words(text):
+            self._news()
 
     def ready(self, epoch: int) -> None:
         unit = self._process(epoch)

@@ -119,7 +119,9 @@ class Machine:
         identity = Identity(f"{self.name}-{next(_instances)}", "probe", "127.0.0.1:8888")
         site = Site(self.name, CLUSTER, self._cluster.policy, {"cluster": "same"}, identity, self._cluster.tick)
         self.witness = FakeWitness(self.units)
-        self.incidents = Incidents(self.name, NODES, lambda: (self.witness, self.archive), self.events)
+        self.incidents = Incidents(
+            self.name, NODES, lambda: (self.witness, self.archive), self.events, self._cluster.moment
+        )
         self.daemon = Loop(
             site,
             state,
@@ -180,6 +182,8 @@ class Cluster:
     def __init__(self, policy: Policy = POLICY, tick: float = TICK) -> None:
         self.policy = policy
         self.tick = tick
+        self.moment = 0.0
+        """Seconds before evidence is looked for."""
         self.clock = FakeClock()
         self.mesh = FakeMesh(self.clock, *NODES)
         self.room = FakeRoom()
