@@ -46,6 +46,7 @@ class JournalHandler(logging.Handler):
 
     def __init__(self, fallback: logging.Handler, path: str = SOCKET) -> None:
         super().__init__()
+        self.setFormatter(logging.Formatter("%(message)s"))  # or basicConfig gives it one
         self._fallback = fallback
         self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
