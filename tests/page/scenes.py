@@ -21,6 +21,7 @@ from sparkd.core.progress import Work
 
 NOW = 1_790_000_000.0
 GIB = 1024 * 1024
+UNHEARD = catalogue.peer_unheard("spark1", "spark3", "no answer in time")
 FIRST = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 _LOAD = "DeepSeek-V4.1-Flash shards"
 
@@ -300,7 +301,7 @@ def held() -> Scene:
         events,
         incidents,
         details(incidents, 8),
-        trial("clear", "epoch 9 is cleared: the ring stays down until it is started"),
+        trial("clear", "spark3 has to be heard first", (UNHEARD,)),
     )
 
 
@@ -313,7 +314,9 @@ def starting() -> Scene:
     )
     summary = f"epoch 8 is starting: rank 1 (spark2): load 12/46, {_LOAD} (and 2 more)"
     told = replace(scene.ring, phase="starting", summary=summary, waits=(summary,), ranks=ranks, work=None)
-    return replace(scene, ring=told, history=history(phases=((340, "down"), (20, "starting"))))
+    return replace(
+        scene, ring=told, events=scene.events[:-1], history=history(phases=((340, "down"), (20, "starting")))
+    )
 
 
 def hostile() -> Scene:

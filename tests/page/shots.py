@@ -7,6 +7,9 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from playwright.async_api import Page
+
+from tests.api.serving import TOKEN
 from tests.page.browser import CHROMIUM, chromium, opened
 from tests.page.scenes import NOW, SCENES
 from tests.page.stage import staged
@@ -29,7 +32,19 @@ async def take(folder: Path, names: list[str]) -> list[Path]:
                             path = folder / f"{name}-{width}{'-dark' if dark else ''}.png"
                             await page.screenshot(path=path, full_page=True)
                             made.append(path)
+                            if name == "held":
+                                made.append(await _asked(page, folder / path.name.replace("held", "asked")))
     return made
+
+
+async def _asked(page: Page, path: Path) -> Path:
+    """A change that would be refused, with what to do about it."""
+    await page.locator("#do-clear").click()
+    await page.locator("#token").fill(TOKEN)
+    await page.keyboard.press("Enter")
+    await page.locator("#ask-answer .finding").wait_for()
+    await page.screenshot(path=path)
+    return path
 
 
 def main() -> int:

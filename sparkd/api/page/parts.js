@@ -9,9 +9,10 @@ export function numbers(ring) {
   const serving = ring.ranks.filter((rank) => rank.state === "ready").length;
   const left = ring.budget ? Math.max(ring.budget.restarts - ring.budget.used, 0) : null;
   const work = ring.work;
+  const none = ring.ranks.some((rank) => rank.rank === 0 && rank.state === "ready") ? "not told by this engine" : "nothing serves";
   const rows = [
-    ["Tokens per second", work ? work.tokens_per_second.toFixed(work.tokens_per_second < 100 ? 1 : 0) : "–", work ? "" : "not told"],
-    ["Requests", work ? `${work.running}` : "–", work ? (work.queued ? `running, ${work.queued} waiting` : "running") : "not told"],
+    ["Tokens per second", work ? work.tokens_per_second.toFixed(work.tokens_per_second < 100 ? 1 : 0) : "–", work ? "" : none],
+    ["Requests", work ? `${work.running}` : "–", work ? (work.queued ? `running, ${work.queued} waiting` : "running") : none],
     ["Ranks that serve", `${serving}`, `of ${ring.ranks.length}`],
     ["Restarts left", left === null ? "–" : `${left}`, ring.budget ? `of ${ring.budget.restarts} in ${span(ring.budget.window)}` : ""],
   ];
@@ -48,12 +49,13 @@ function bar(memory, node, gone) {
   if (!memory?.total_kib) return h("p", { class: "muted" }, "Memory not known");
   const used = memory.total_kib - memory.available_kib;
   const floor = memory.floor_kib ? `; its rank is killed below ${(memory.floor_kib / 1048576).toFixed(0)} GiB` : "";
+  const near = low(memory);
   return [
+    h("p", { class: near && !gone ? "fault" : "muted" }, "Memory: ", memoryWords(memory), gone ? " when it was last heard" : [near && " – near the floor", floor]),
     h("meter", {
       min: 0, max: memory.total_kib, value: used, high: memory.floor_kib ? memory.total_kib - 1.5 * memory.floor_kib : memory.total_kib,
       optimum: 0, "aria-label": `Memory of ${node} in use`,
     }),
-    h("p", { class: low(memory) ? "fault" : "muted" }, memoryWords(memory), gone ? " when it was last heard" : [low(memory) && " – near the floor", floor]),
   ];
 }
 

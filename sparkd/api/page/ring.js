@@ -57,7 +57,7 @@ function places(count, size) {
   const { width: w, height: t, node } = size;
   const [left, right] = [node[0] / 2 + 4, w - node[0] / 2 - 4];
   const [top, bottom] = [node[1] / 2 + 4, t - node[1] / 2 - 4];
-  if (count === 2) return [[left, t / 3], [right, t / 3]];
+  if (count === 2) return [[left, top + 34], [right, top + 34]];
   if (count === 3) return [[w / 2, top], [right, bottom], [left, bottom]];
   return [[left, top], [right, top], [right, bottom], [left, bottom]];
 }
@@ -69,7 +69,7 @@ export function picture(ring, plan, narrow) {
   const all = links(plan, ring);
   const lines = plan.cables.map((cable) => drawCable(cable, all, spots, size, plan.cables.length, nodes.length));
   const boxes = nodes.map((name) => drawNode(name, ring, spots.get(name), size));
-  const height = nodes.length === 2 ? size.height * 0.68 : size.height;
+  const height = nodes.length === 2 ? size.node[1] + 76 : size.height;
   return s(
     "svg",
     { viewBox: `0 0 ${size.width} ${height}`, class: "triangle", role: "img", "aria-labelledby": "triangle-title" },
