@@ -55,6 +55,7 @@ from sparkd.reconcile.floor import FloorGuard
 from sparkd.reconcile.incidents import Incidents
 from sparkd.reconcile.kernellog import KernelWatch
 from sparkd.reconcile.loop import Loop
+from sparkd.reconcile.messages import as_audit
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.status import Identity
 
@@ -341,6 +342,7 @@ async def _listening(settings: Settings, loop: Loop) -> AsyncIterator[list[Liste
 
 def _log_to_journal() -> None:
     logging.basicConfig(level=logging.INFO, handlers=[to_journal(sys.stderr, os.environ)])
+    logging.getLogger("sparkd.audit").addFilter(as_audit)
     # Their messages name code, not what an operator could do.
     for name in ("uvicorn", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.CRITICAL)

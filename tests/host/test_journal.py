@@ -143,3 +143,11 @@ def test_without_a_native_socket_the_stream_keeps_its_priorities(tmp_path: Path,
     handler = to_journal(stream, environment(stream), str(tmp_path / "none"))
     say(handler, "hello", logging.WARNING)
     assert written(stream) == "<4>hello\n"
+
+
+def test_the_words_of_an_entry_are_the_line_and_no_more(journal: Journal, stream: TextIO) -> None:
+    """basicConfig puts level and logger before the words of a handler that has no format of its own."""
+    handler = to_journal(stream, environment(stream), str(journal.path))
+    assert handler.formatter is not None
+    say(handler, "hello")
+    assert [entry["MESSAGE"] for entry in journal.entries()] == ["hello"]

@@ -11,7 +11,7 @@ from sparkd.core import findings as catalogue
 from sparkd.core.decide import Decision, decide
 from sparkd.core.model import Intent, RankUnit
 from sparkd.reconcile.events import EventLog
-from sparkd.reconcile.messages import message_id
+from sparkd.reconcile.messages import as_audit, message_id
 from tests.core.builders import NODES, NOW, attempt, peer, running, snapshot
 from tests.fakes import FakeClock
 
@@ -185,3 +185,9 @@ def test_no_line_for_a_cycle_without_news(caplog: pytest.LogCaptureFixture) -> N
         log.summary(silent_for(float(age)))
         log.findings((CABLE,))
     assert len(journalled(caplog)) == 2
+
+
+def test_who_asked_for_a_change_is_a_kind_of_its_own() -> None:
+    record = logging.LogRecord("sparkd.audit", logging.INFO, "", 0, "start by root", (), None)
+    assert as_audit(record)
+    assert record.__dict__["journal"] == {"MESSAGE_ID": message_id("audit"), "SPARKD_EVENT": "audit"}
