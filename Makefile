@@ -1,6 +1,6 @@
 # Everything that a developer or a CI runner starts. The work itself is in the scripts that are named here.
 .DEFAULT_GOAL := help
-.PHONY: help deps deb lab lab-down test vm-test mutate soak bench lint clean
+.PHONY: help deps deb lab lab-down test vm-test mutate soak bench pictures lint clean
 LAB := tests/lab/lab
 BIN := .venv/bin
 # A completion, of a model that has learnt nothing.
@@ -56,6 +56,9 @@ vm-test: deb ## Real RDMA without hardware: three virtual machines with Soft-RoC
 bench: deb ## What planner and daemon cost, against the floor of the same run (root); ARGS="--rounds 5 --quick" for less
 	@$(BIN)/python -m ring_mesh bench
 	@$(BIN)/python -m tests.lab.bench $(ARGS)
+
+pictures: deps ## The page with a ring in each state, wide and narrow, light and dark, as PNG in build/page (chromium)
+	@$(BIN)/python -m tests.page.shots build/page
 
 lint: deps ## The linters alone
 	@$(BIN)/ruff check .

@@ -34,7 +34,6 @@ Phase = Literal["down", "gated", "starting", "ready", "degraded", "stopping", "h
 Severity = Literal["refuse", "repair", "warn"]
 Stage = Literal["init", "rendezvous", "formed", "load", "capture", "warmup", "ready", "failed"]
 RankCondition = Literal["down", "starting", "ready", "stopping", "ended", "unknown"]
-STAGES: tuple[Stage, ...] = ("init", "rendezvous", "formed", "load", "capture", "warmup", "ready", "failed")
 
 
 @dataclass(frozen=True)
@@ -220,7 +219,6 @@ class PeerView:
 
 
 __all__ = [
-    "STAGES",
     "AddressClaim",
     "AddressFact",
     "Attempt",

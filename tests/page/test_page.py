@@ -163,6 +163,7 @@ async def test_a_stream_that_falls_silent_is_not_taken_for_news() -> None:
         stage.down = True
         await page.clock.fast_forward(45_000)
         await expect(page.locator("#stale")).to_contain_text("sparkd on spark1 does not answer")
+        assert await page.locator("body").get_attribute("class") == "old"
 
 
 @in_browser
