@@ -11,7 +11,8 @@ from playwright.async_api import Page
 
 from tests.api.serving import TOKEN
 from tests.page.browser import CHROMIUM, chromium, opened
-from tests.page.scenes import NOW, SCENES
+from tests.page.documents import NOW
+from tests.page.scenes import SCENES
 from tests.page.stage import staged
 
 WIDTHS = (1280, 400)

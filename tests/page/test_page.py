@@ -13,7 +13,7 @@ from axe_playwright_python.base import AXE_SCRIPT
 from playwright.async_api import Page, expect
 
 from tests.api.serving import TOKEN
-from tests.page import scenes
+from tests.page import documents, scenes
 from tests.page.browser import Told, chromium, needs_chromium, opened
 from tests.page.stage import Stage, staged
 from tests.reconcile.running import within
@@ -66,7 +66,9 @@ async def test_axe_finds_no_barrier(dark: bool) -> None:
 
 @in_browser
 async def test_axe_finds_no_barrier_in_what_is_asked() -> None:
-    async with viewing(replace(scenes.held(), trial=scenes.trial("clear", "no", scenes.held().ring.findings))) as seen:
+    async with viewing(
+        replace(scenes.held(), trial=documents.trial("clear", "no", scenes.held().ring.findings))
+    ) as seen:
         page = seen[0]
         await page.locator("#do-clear").click()
         assert await barriers(page) == []
@@ -119,7 +121,7 @@ async def test_what_changes_is_shown_and_who_reads_is_not_disturbed() -> None:
         await shown(page)
         summary = page.locator("#incidents summary").first
         await summary.click()
-        await expect(page.locator("#incidents .evidence pre").first).to_have_text(scenes.FIRST)
+        await expect(page.locator("#incidents .evidence pre").first).to_have_text(documents.FIRST)
         chart = page.locator("#charts svg[tabindex]").first
         await chart.focus()
         await page.locator("#sentence").evaluate("element => { element.dataset.same = 'yes'; }")
@@ -204,7 +206,7 @@ async def test_a_change_is_looked_at_first_and_made_for_the_epoch_that_was_seen(
 async def test_a_refusal_is_shown_with_what_to_do() -> None:
     scene = scenes.held()
     finding = scene.ring.findings[0]
-    refused = replace(scene, trial=scenes.trial("clear", "spark3 is silent", (finding,)))
+    refused = replace(scene, trial=documents.trial("clear", "spark3 is silent", (finding,)))
     async with chromium() as browser, staged(refused) as (stage, address), opened(browser, address) as (page, _):
         await page.get_by_role("button", name="Clear…").click()
         await page.locator("#token").fill("wrong")
