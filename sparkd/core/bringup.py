@@ -99,7 +99,7 @@ def mend(s: Snapshot) -> tuple[Action, ...]:
 
 def start(s: Snapshot) -> tuple[Action, ...]:
     """Start this host's rank if the ring is to be up, it was not tried in this epoch, and every gate is open."""
-    if s.intent.want == "down" or isinstance(s.host, Unknown) or isinstance(s.roce, Unknown):
+    if s.intent.want == "down" or s.intent.drain or isinstance(s.host, Unknown) or isinstance(s.roce, Unknown):
         return ()
     if tried(s) or gates.waits(s):
         return ()

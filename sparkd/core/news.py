@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from sparkd.core.drain import told
 from sparkd.core.facts import RankUnit
 from sparkd.core.model import Report
+from sparkd.core.progress import SILENT
 
 _SERVES = "ready"
 
@@ -18,8 +20,13 @@ def of(report: Report) -> Report:
 
 
 def words(text: str) -> str:
-    """What of a unit's status text is news."""
-    return _SERVES if text.split(" ", 1)[0] == _SERVES else text
+    """What of a status text is news: of a rank that serves, that it drains and how many run, or that it is silent."""
+    stage, _, said = text.partition(" ")
+    if stage != _SERVES:
+        return text
+    if (drains := told(said)) is not None:
+        return f"{_SERVES} {drains}"
+    return f"{_SERVES} {SILENT}" if said.startswith(SILENT) else _SERVES
 
 
 def _moving(unit: RankUnit) -> RankUnit:

@@ -10,6 +10,8 @@ from sparkd.core.model import Stage
 
 _LINE = re.compile(r"(?P<stage>[a-z]+)(?: (?P<done>\d+)/(?P<total>\d+))?(?: (?P<text>.*))?", re.DOTALL)
 _WORK = re.compile(r"(\d+(?:\.\d+)?) tokens/s, (\d+) running, (\d+) queued")
+# How a rank that is ready begins to tell that its engine gives no token although it is asked for one.
+SILENT = "no token for "
 _FORMED_FROM = frozenset({"formed", "load", "capture", "warmup", "ready"})
 
 

@@ -20,6 +20,7 @@ from gi.repository import Gio, GLib, GObject
 
 from sparkd.core import news
 from sparkd.core.model import RankUnit
+from sparkd.host.procfs import catches
 from sparkd.host.worker import Worker
 from sparkd.ports import DoorError, Wake
 
@@ -75,6 +76,19 @@ class SystemdUnits:
     async def stop(self, epoch: int, template: str = RANK) -> None:
         """Returns when systemd has accepted the job. A unit that systemd does not know is stopped already."""
         await self._operate("StopUnit", epoch, "stop", "replace", fine=_NO_SUCH_UNIT, template=template)
+
+    async def tell(self, epoch: int, drain: bool) -> None:
+        """By a signal to the main process. One that an older version has started may not catch it, and would end."""
+        await self._worker.call(partial(self._tell, epoch, signal.SIGUSR1 if drain else signal.SIGUSR2))
+
+    def _tell(self, epoch: int, number: signal.Signals) -> None:
+        unit = next((unit for unit in self._observe(RANK) if unit.epoch == epoch), None)
+        if unit is None or not unit.main_pid:
+            return
+        if not catches(unit.main_pid, number):
+            raise DoorError(f"the rank of {unit.name} was started by a version that cannot drain")
+        arguments = GLib.Variant("(ssi)", (unit.name, "main", number))
+        self._carry_out("KillUnit", arguments, f"signal {unit.name}", _NO_SUCH_UNIT)
 
     async def kill(self, epoch: int) -> None:
         """SIGKILL to every process of the unit. One that systemd does not know has none."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from ring_mesh import Cluster
 from sparkd.core import news
-from sparkd.core.actions import Adopt, ApplyFabric, Measure, Remember, StartRank, StopMeasuring, StopRank
+from sparkd.core.actions import Adopt, ApplyFabric, Measure, Remember, StartRank, StopMeasuring, StopRank, TellRank
 from sparkd.core.decide import Decision, decide
 from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import PeerView, Report
@@ -255,7 +255,7 @@ class Cycle:
 
 def _moves_peers(snapshot: Snapshot, decision: Decision) -> bool:
     """Whether peers have something to do because of these actions: stop, or adopt what the conductor has issued."""
-    steps = (Remember, ApplyFabric, Measure, StartRank, *(() if snapshot.conductor else (Adopt,)))
+    steps = (Remember, ApplyFabric, Measure, StartRank, TellRank, *(() if snapshot.conductor else (Adopt,)))
     return not all(isinstance(action, steps) for action in decision.actions)
 
 

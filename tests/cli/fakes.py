@@ -107,7 +107,7 @@ class FakeRing:
             "conductor": "spark1",
             "cluster": "lab",
             "version": "0.1.0",
-            "engine": {"name": "probe", "api": "127.0.0.1:8888", "profile": ""},
+            "engine": {"name": "probe", "api": "127.0.0.1:8888", "profile": "", "openai": ""},
             "ranks": [
                 {
                     "rank": rank,
@@ -132,6 +132,8 @@ class FakeRing:
             "budget": {"used": 0, "restarts": 3, "window": 3600.0},
             "memory": [],
             "work": None,
+            "drain": None,
+            "serving": self.phase in ("ready", "degraded"),
             "maintenance": {"by": "x", "reason": "", "at": 0.0, "on": True, "blind": False}
             if self.maintenance
             else None,

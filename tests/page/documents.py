@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Network
 from itertools import cycle
 from typing import Any
@@ -22,7 +22,6 @@ GIB = 1024 * 1024
 FIRST = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 
 
-@dataclass
 def fabric(size: int = 3) -> Plan:
     nodes = tuple(Node(f"spark{n}", n - 1, IPv4Address(f"192.168.77.{n}"), "enP7s7") for n in range(1, size + 1))
     return plan(Cluster("attic", IPv4Network("10.77.0.0/21"), nodes), by_order([node.name for node in nodes]))

@@ -252,9 +252,9 @@ class Cluster:
             await machine.kill()
 
     async def ask(
-        self, request: Request, of: str = NODES[0], reason: str = "", *, force: bool = False
+        self, request: Request, of: str = NODES[0], reason: str = "", *, force: bool = False, drain: float = 0
     ) -> wire.Operation | Forwarded:
-        return await self[of].loop.request(request, f"operator on {of}", reason, force=force)
+        return await self[of].loop.request(request, f"operator on {of}", reason, force=force, drain=drain)
 
     async def up(self) -> None:
         await self.reach("down")
@@ -288,7 +288,7 @@ class Cluster:
             try:
                 asked = wire.decode(wire.PeerRequest, body)
                 what = cast(Request, asked.request)
-                made = await machine.loop.conduct(what, asked.by, asked.reason, force=asked.force)
+                made = await machine.loop.conduct(what, asked.by, asked.reason, force=asked.force, drain=asked.drain)
             except Refusal as refusal:
                 told = problem(refusal.code, refusal.sentence, refusal.findings)
                 return told.status_code, json.loads(told.body)
