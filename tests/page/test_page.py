@@ -173,15 +173,16 @@ async def test_a_change_is_looked_at_first_and_made_for_the_epoch_that_was_seen(
     async with viewing(scenes.ready()) as (page, told, stage):
         await shown(page)
         await page.get_by_role("button", name="Stop…").click()
-        await expect(page.locator("#ask-about")).to_contain_text("requests that run are lost")
+        await expect(page.locator("#ask-about")).to_contain_text("requests that still run are lost")
         assert stage.requests == []
         await page.locator("#token").fill(TOKEN)
         await page.get_by_role("button", name="See what it would do").click()
         await expect(page.locator("#ask-answer")).to_contain_text("It would be carried out: epoch 9: down")
         assert stage.requests == [("/v1/ring/stop?dry_run=true", f"Bearer {TOKEN}")]
+        await page.locator("#drain").fill("600")
         await page.get_by_role("button", name="Stop the ring").click()
         await expect(page.locator("#ask")).to_be_hidden()
-        assert stage.requests[1:] == [("/v1/ring/stop?expect_epoch=8", f"Bearer {TOKEN}")]
+        assert stage.requests[1:] == [("/v1/ring/stop?expect_epoch=8&drain=600", f"Bearer {TOKEN}")]
         assert [where for where in stage.addresses if TOKEN in where] == []
         assert TOKEN not in page.url
         # It outlives a reload of this tab, and is in no other.

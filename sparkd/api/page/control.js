@@ -6,7 +6,7 @@ import { finding } from "./parts.js";
 
 const CHANGES = {
   start: { word: "Start", about: "The ranks are started in order on all nodes, once every condition holds." },
-  stop: { word: "Stop", about: "All ranks end, and requests that run are lost. The ring stays down until it is started." },
+  stop: { word: "Stop", about: "All ranks end, and requests that still run are lost. The ring stays down until it is started." },
   hold: { word: "Hold", about: "Maintenance: sparkd starts, stops and repairs nothing on any node until somebody resumes. A ring that serves goes on." },
   resume: { word: "Resume", about: "The maintenance ends: sparkd sees to what is wanted again." },
   clear: { word: "Clear", about: "A held ring may start again. It stays down until it is started." },
@@ -16,8 +16,9 @@ const CHANGES = {
 export function possible(ring) {
   const paused = Boolean(ring.maintenance);
   return {
+    // A ring that drains is wanted down and still serves: a stop ends that at once, a start takes it back.
     start: !paused && ring.want === "down" && ring.phase !== "held",
-    stop: !paused && ring.want === "up",
+    stop: !paused && (ring.want === "up" || Boolean(ring.drain)),
     clear: ring.phase === "held",
     hold: !paused,
     resume: paused,
@@ -68,6 +69,8 @@ export class Control {
     text($("ask-about"), CHANGES[name].about);
     $("ask-reason").hidden = name !== "hold";
     $("reason").value = "";
+    $("ask-drain").hidden = name !== "stop";
+    $("drain").value = "0";
     $("ask-answer").replaceChildren();
     this.sign(!token.get());
     $("ask").showModal();
@@ -88,6 +91,7 @@ export class Control {
   path(more) {
     const query = new URLSearchParams(more);
     if (this.change === "hold" && $("reason").value) query.set("reason", $("reason").value);
+    if (this.change === "stop" && Number($("drain").value) > 0) query.set("drain", $("drain").value);
     return `v1/ring/${this.change}?${query}`;
   }
 

@@ -2,7 +2,7 @@
 
 import { Hour, band, bytes, chart, coarse, rate } from "./charts.js";
 import { Control } from "./control.js";
-import { $, clock, h, put, span, text } from "./dom.js";
+import { $, clock, h, plural, put, span, text } from "./dom.js";
 import { Feed, Refused, ask, token } from "./feed.js";
 import * as parts from "./parts.js";
 import { legend, picture, table } from "./ring.js";
@@ -25,6 +25,10 @@ function showRing() {
   put($("phase"), ring.phase, () => [h("span", { "aria-hidden": "true" }, GLYPH[ring.phase] || "?"), ` ${serves}`]);
   text($("sentence"), ring.summary);
   text($("facts"), `Epoch ${ring.epoch}, wanted ${ring.want} by ${ring.by}${ring.reason && !ring.summary.includes(ring.reason) ? `: ${ring.reason}` : ""}`);
+  if (ring.drain) {
+    const { running, left } = ring.drain;
+    text($("facts"), `${$("facts").textContent}. It drains: ${running === null ? "requests" : plural(running, "request")} to end, ${span(left)} left at most`);
+  }
   const waits = ring.waits.length > 1 || (ring.waits.length && !ring.summary.includes(ring.waits[0])) ? ring.waits : [];
   $("waits").hidden = !waits.length;
   put($("waits"), waits, () => waits.map((words) => h("li", {}, words)));
