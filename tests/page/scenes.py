@@ -193,6 +193,14 @@ def starting() -> Scene:
     )
 
 
+def draining() -> Scene:
+    scene = ready()
+    drain = wire.DrainStatus("operator at 127.0.0.1 on spark1", 600.0, 412.0, 2)
+    summary = "epoch 8 drains: 2 requests on rank 0 (spark1), 412 s at most"
+    told = replace(scene.ring, phase="draining", want="down", summary=summary, waits=(summary,), drain=drain)
+    return replace(scene, ring=told, history=history(phases=((341, "ready"), (19, "draining"))))
+
+
 def hostile() -> Scene:
     """Every text that comes from elsewhere is an attack."""
     evil = '"><script>document.title="owned"</script><img src=x onerror="document.title=\'owned\'">'
@@ -238,6 +246,7 @@ SCENES: dict[str, Callable[[], Scene]] = {
     "degraded": degraded,
     "held": held,
     "starting": starting,
+    "draining": draining,
     "ready-of-two": partial(ready, 2),
     "ready-of-four": partial(ready, 4),
 }

@@ -7,7 +7,7 @@ import { Feed, Refused, ask, token } from "./feed.js";
 import * as parts from "./parts.js";
 import { legend, picture, table } from "./ring.js";
 
-const GLYPH = { ready: "●", degraded: "▲", held: "■", gated: "◇", starting: "◐", stopping: "◑", down: "○", maintenance: "‖" };
+const GLYPH = { ready: "●", degraded: "▲", held: "■", gated: "◇", starting: "◐", draining: "◒", stopping: "◑", down: "○", maintenance: "‖" };
 const EVENTS = 200;
 const seen = { ring: null, plan: null, doctor: null, events: [], incidents: null };
 const hour = new Hour();
