@@ -95,7 +95,7 @@ def ends(told: wire.RingStatus, node: str, devices: Sequence[str], *, carrier: b
 def history(node: str = "spark1", *, phases: Sequence[tuple[int, str]] = ((360, "ready"),)) -> wire.History:
     """An hour. `phases`: so many samples of each, the last ones last."""
     told = [phase for count, phase in phases for _ in range(count)][-360:]
-    serving = [phase in ("ready", "degraded") for phase in told]
+    serving = [phase in ("ready", "degraded", "draining") for phase in told]
 
     def wave(step: int, base: float, swing: float) -> float:
         return base + swing * math.sin(step / 17) + swing / 2 * math.sin(step / 5.3 + base)

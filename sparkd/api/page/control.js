@@ -66,7 +66,8 @@ export class Control {
   open(name) {
     this.change = name;
     text($("ask-title"), `${CHANGES[name].word} the ring`);
-    text($("ask-about"), CHANGES[name].about);
+    const back = name === "start" && this.ring.drain;
+    text($("ask-about"), back ? "The order to drain is taken back: the ring goes on serving." : CHANGES[name].about);
     $("ask-reason").hidden = name !== "hold";
     $("reason").value = "";
     $("ask-drain").hidden = name !== "stop";
