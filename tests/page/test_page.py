@@ -213,7 +213,7 @@ async def test_a_refusal_is_shown_with_what_to_do() -> None:
         await page.locator("#token").fill("wrong")
         await page.keyboard.press("Enter")
         await expect(page.locator("#ask-answer")).to_contain_text("Refused: the token is not the one of this machine")
-        await expect(page.locator("#ask-answer")).to_contain_text("What to do: the token is in")
+        await expect(page.locator("#ask-answer")).to_contain_text("What to do: sparkctl token list")
         assert await page.evaluate("sessionStorage.length") == 0
         await page.locator("#token").fill(TOKEN)
         await page.keyboard.press("Enter")
