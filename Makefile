@@ -1,6 +1,6 @@
 # Everything that a developer or a CI runner starts. The work itself is in the scripts that are named here.
 .DEFAULT_GOAL := help
-.PHONY: help deps deb lab lab-down test vm-test mutate soak bench fuzz api lint clean
+.PHONY: help deps deb lab lab-down test vm-test mutate soak bench fuzz api pictures lint clean
 LAB := tests/lab/lab
 BIN := .venv/bin
 # A completion, of a model that has learnt nothing.
@@ -62,6 +62,9 @@ bench: deb ## What planner and daemon cost, against the floor of the same run (r
 	@$(BIN)/python -m ring_mesh bench
 	@$(BIN)/python -m tests.lab.bench $(ARGS)
 	@$(BIN)/python -m tests.lab.apibench
+
+pictures: deps ## The page with a ring in each state, wide and narrow, light and dark, as PNG in build/page (chromium)
+	@$(BIN)/python -m tests.page.shots build/page
 
 api: deps ## Record what is new in the API, tests/api/openapi.json; refused if it breaks a client
 	@$(BIN)/python -m tests.api.contract --record

@@ -24,6 +24,7 @@ from sparkd.core.model import (
     Report,
     RoceFact,
 )
+from sparkd.core.progress import Work
 from sparkd.core.smokes import SmokeRun
 
 WIRE_VERSION = 1
@@ -109,6 +110,16 @@ class BudgetStatus:
 
 
 @dataclass(frozen=True)
+class NodeMemory:
+    """To the nearest 64 MiB, as the node last told; null if it has not. Its rank is killed below the floor; 0: none."""
+
+    node: str
+    total_kib: int | None
+    available_kib: int | None
+    floor_kib: int | None
+
+
+@dataclass(frozen=True)
 class DrainStatus:
     """`left` of the `seconds` that requests have to come to their end. `running`: how many, null while not told."""
 
@@ -125,6 +136,7 @@ class RingStatus:
     `cables`: the complete ring that the ports hear, each as "spark1.0~spark2.1"; empty while there is none.
     `maintenance`: null unless sparkctl hold is in force. `rails`: those whose measurement counts. `drain`: null unless
     the ring drains, and then `want` is "down". `serving`: it takes requests, and as far as is known answers them.
+    `work`: what the engine does now, null while it does not serve or if it does not tell.
     """
 
     phase: str
@@ -148,6 +160,8 @@ class RingStatus:
     maintenance: Maintenance | None = None
     rails: tuple[RailStatus, ...] = ()
     budget: BudgetStatus | None = None
+    memory: tuple[NodeMemory, ...] = ()
+    work: Work | None = None
     drain: DrainStatus | None = None
     serving: bool = False
 
@@ -238,6 +252,36 @@ class HostStatus:
     roce: tuple[RoceFact, ...] | None
     report: Report
     unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class RailHistory:
+    """Bytes per second through a port of this host, RDMA and all else."""
+
+    device: str
+    received: tuple[float | None, ...]
+    sent: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class History:
+    """GET /v1/history: the last hour, a sample each `step` seconds, as `node` saw it. `last`: the number of the newest.
+
+    The lists run side by side, the oldest sample first; null is what was not known. `at`: Unix seconds; memory of this
+    host in bytes; tokens per second, and requests that run and wait, are those of the ring's engine.
+    """
+
+    node: str
+    last: int
+    step: float
+    at: tuple[float, ...]
+    phases: tuple[str, ...]
+    memory_total: int
+    memory_available: tuple[float | None, ...]
+    tokens_per_second: tuple[float | None, ...]
+    running: tuple[float | None, ...]
+    queued: tuple[float | None, ...]
+    rails: tuple[RailHistory, ...]
 
 
 @dataclass(frozen=True)

@@ -280,6 +280,14 @@ class Loop(Cycle):
         intent = self.state.intent
         return dict(plan_as_json(plan_of(self.site.cluster, intent.cables, intent.addresses)))
 
+    def gates(self) -> dict[str, bool]:
+        """Whether each gate of a start is open, as this host sees it."""
+        snapshot, _ = self._now()
+        return {gate.__name__: not gate(snapshot) for gate in gates.GATES}
+
+    def history(self, after: int) -> wire.History:
+        return self.samples.after(after, self.site.node)
+
     def doctor(self) -> wire.DoctorStatus:
         return status.doctors(*self._now())
 

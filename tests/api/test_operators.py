@@ -39,6 +39,7 @@ EVERY_GET = [
     "/metrics",
 ]
 OPERATIONS = {
+    ("get", "/v1/history"),
     ("post", "/v1/ring/start"),
     ("post", "/v1/ring/stop"),
     ("post", "/v1/ring/clear"),

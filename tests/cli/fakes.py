@@ -131,6 +131,8 @@ class FakeRing:
             "rails": self.rails,
             "deaths": [],
             "budget": {"used": 0, "restarts": 3, "window": 3600.0},
+            "memory": [],
+            "work": None,
             "drain": None,
             "serving": self.phase in ("ready", "degraded"),
             "maintenance": {"by": "x", "reason": "", "at": 0.0, "on": True, "blind": False}

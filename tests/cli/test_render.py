@@ -67,6 +67,8 @@ STARTING: dict[str, Any] = {
     "budget": {"used": 0, "restarts": 3, "window": 3600.0},
     "drain": None,
     "serving": False,
+    "memory": [],
+    "work": None,
     "maintenance": None,
 }
 

@@ -36,6 +36,7 @@ INSTALLED = {
     "/usr/lib/sparkd/drop-caches": "-rwxr-xr-x",
     "/usr/lib/sparkd/measure": "-rwxr-xr-x",
     "/usr/lib/sparkd/rank": "-rwxr-xr-x",
+    "/usr/lib/systemd/catalog/sparkd.catalog": "-rw-r--r--",
     "/usr/lib/systemd/network/10-sparkd-fabric.network": "-rw-r--r--",
     "/usr/lib/sysusers.d/sparkd.conf": "-rw-r--r--",
     "/usr/sbin/sparkd": "-rwxr-xr-x",
@@ -46,6 +47,9 @@ INSTALLED = {
     "/usr/share/man/man1/sparkctl.1.gz": "-rw-r--r--",
     "/usr/share/man/man8/sparkd.8.gz": "-rw-r--r--",
     "/usr/share/polkit-1/rules.d/50-sparkd.rules": "-rw-r--r--",
+    "/usr/share/sparkd/grafana/sparkd.json": "-rw-r--r--",
+    "/usr/share/sparkd/prometheus/scrape.yml": "-rw-r--r--",
+    "/usr/share/sparkd/prometheus/sparkd.rules.yml": "-rw-r--r--",
     "/usr/share/sparkd/profiles/deepseek-v4.1-flash-tp3.toml": "-rw-r--r--",
     # Compiles the private modules anew when the distribution changes its Python.
     "/usr/share/python3/runtime.d/sparkd.rtupdate": "-rwxr-xr-x",
