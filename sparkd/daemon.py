@@ -44,17 +44,19 @@ from sparkd.peers.client import PeerClient
 from sparkd.peers.poller import Poller
 from sparkd.peers.reach import Reach
 from sparkd.peers.tls import Credentials, client_context, server_context
-from sparkd.ports import Archive, DoorError, EngineDoor, Witness
+from sparkd.ports import Archive, DoorError, EngineDoor, Journal, Witness
 from sparkd.reconcile.cycle import Site
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.examiner import Examiner
 from sparkd.reconcile.executor import Executor, State
 from sparkd.reconcile.floor import FloorGuard
 from sparkd.reconcile.incidents import Incidents
+from sparkd.reconcile.journals import Journals
 from sparkd.reconcile.kernellog import KernelWatch
 from sparkd.reconcile.loop import Loop
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.status import Identity
+from sparkd.reload import Reload
 
 # sysexits.h; the unit does not restart after it (RestartPreventExitStatus=).
 EX_CONFIG = 78
@@ -144,6 +146,9 @@ async def _run(settings: Settings) -> None:
             _log.warning("the kernel's log is not followed: %s", refused)
         stack.callback(log.close)
         loop.before_start(examiner.afresh)
+        reload = Reload(settings, loop, partial(load, settings.paths.config))
+        stack.push_async_callback(reload.close)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.ask)
         listeners = await stack.enter_async_context(_listening(settings, loop))
         # Peers and operators that connect meanwhile wait in the sockets' backlogs.
         await loop.cycle()
@@ -240,6 +245,8 @@ def _wire(
         incidents=incidents,
         engine=dict if engine is None else engine.digests,
     )
+    loop.journals = Journals(settings.node, loop.nodes, partial(_journal, settings), clock)
+    stack.callback(loop.journals.close)
     units.subscribe(loop.wake)
     hello.subscribe(loop.wake)
 
@@ -269,6 +276,13 @@ def _evidence(settings: Settings) -> tuple[Witness, Archive]:
 
     directory = settings.paths.state / "incidents"
     return SystemWitness(), FileArchive(directory, settings.keeping.days, settings.keeping.mebibytes)
+
+
+def _journal(settings: Settings) -> Journal:
+    """As rare as an incident."""
+    from sparkd.host.journal import SystemJournal
+
+    return SystemJournal(settings.node, settings.cluster.node(settings.node).rank)
 
 
 def _poller(settings: Settings) -> Poller:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sparkd import __version__
-from sparkd.api import host, problems, ring
+from sparkd.api import host, logs, problems, ring
 from sparkd.reconcile.loop import Loop, Refusal
 from sparkd.reconcile.metrics import Metrics
 
@@ -33,5 +33,6 @@ def operator_app(loop: Loop) -> FastAPI:
         exception_handlers=PROBLEM_HANDLERS.copy(),
     )
     app.include_router(ring.router(loop))
+    app.include_router(logs.router(loop))
     app.include_router(host.router(loop, Metrics(loop)))
     return app

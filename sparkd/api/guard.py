@@ -11,6 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from sparkd.api.problems import problem
 
 BODY_LIMIT = 256 * 1024
+MAY_OPERATE = "sparkd.may_operate"
+"""Key of an ASGI scope: whether the caller over TCP has sent the token."""
 _OPEN = frozenset({"GET", "HEAD", "OPTIONS"})
 _log = logging.getLogger("sparkd")
 
@@ -60,14 +62,15 @@ class TokenGuard:
         self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] not in _OPEN:
+        if scope["type"] == "http":
             code, sentence = self._refusal(_header(scope, b"authorization"))
-            if code:
+            if code and scope["method"] not in _OPEN:
                 client = scope.get("client") or ("?", 0)
                 # Quoted, or a line break in the path would begin a line of the caller's own in the journal.
                 _log.warning("%s %r from %s refused: %s", scope["method"], scope["path"], client[0], sentence)
                 await problem(code, sentence)(scope, receive, send)
                 return
+            scope = {**scope, MAY_OPERATE: not code}
         await self._app(scope, receive, send)
 
     def _refusal(self, header: bytes) -> tuple[str, str]:

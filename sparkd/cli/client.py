@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sparkd.cli.failure import Exit, Failure
+from sparkd.cli.failure import Exit, Failure, exit_of
 from sparkd.config import DEFAULT_CONFIG
 
 SOCKET = Path("/run/sparkd/api.sock")
@@ -25,7 +25,6 @@ _NOT_CONFIGURED = (
 _NOT_RUNNING = "systemctl start sparkd; if it fails: sparkd --check-config; journalctl -u sparkd -n 20"
 # What the API advises is for programs that talk to it themselves.
 _HINTS = {"token-missing": f"--token-file FILE, with the token that is in {TOKEN_FILE}; or leave --url out"}
-_EXITS = {401: Exit.DENIED, 403: Exit.DENIED, 409: Exit.REFUSED, 503: Exit.UNREACHABLE}
 
 Json = dict[str, Any]
 
@@ -80,7 +79,7 @@ class Client:
             else http.client.HTTPConnection(*self.tcp, timeout=self.timeout)
         )
         headers = {"Connection": "close", "Accept": "application/json"}
-        if self.token is not None and method != "GET":
+        if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
         try:
             connection.request(method, path, headers=headers)
@@ -158,7 +157,7 @@ def read_token(file: Path | None) -> str | None:
 def _refusal(status: int, body: Json) -> Failure:
     findings = body.get("findings")
     return Failure(
-        _EXITS.get(status, Exit.ERROR),
+        exit_of(status),
         str(body.get("detail") or body.get("title") or f"status {status}"),
         _HINTS.get(str(body.get("code"))) or str(body.get("hint") or ""),
         findings if isinstance(findings, list) else (),

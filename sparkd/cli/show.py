@@ -7,7 +7,6 @@ import json
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +15,7 @@ from sparkd.cli import cables, render
 from sparkd.cli.answer import Json, rows
 from sparkd.cli.client import Client
 from sparkd.cli.failure import Exit, Failure
-from sparkd.cli.text import PHASE_COLOURS, Style, clean, say, style_of, terminal_columns
+from sparkd.cli.text import PHASE_COLOURS, Style, clean, say, style_of, whole_lines
 
 POLL = 1.0
 _LIMIT = 500
@@ -82,9 +81,7 @@ def plan(client: Client, *, as_json: bool) -> Exit:
 
 def events(client: Client, *, as_json: bool, follow: bool) -> Exit:
     """Print the events that sparkd has kept; with `follow`, new ones until interrupted, also over its restart."""
-    style = style_of(sys.stdout)
-    # A file or a pipe gets each event on one line, whatever its length.
-    style = replace(style, width=max(terminal_columns(sys.stdout) or sys.maxsize, _NARROWEST))
+    style = whole_lines(sys.stdout, _NARROWEST)
     after = _tell(client, 0, style, as_json=as_json)
     if follow:
         with contextlib.suppress(KeyboardInterrupt):

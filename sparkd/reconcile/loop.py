@@ -15,15 +15,25 @@ from sparkd.core import intent as intents
 from sparkd.core.cabling import plan_of
 from sparkd.core.decide import Decision, decide
 from sparkd.core.hardware import HardwareFacts
+from sparkd.core.journal import Query
 from sparkd.core.model import Finding, Report, Unknown
 from sparkd.core.snapshot import Snapshot
 from sparkd.ports import DoorError
 from sparkd.reconcile import status
 from sparkd.reconcile.cycle import Cycle
+from sparkd.reconcile.journals import Journals
 
 # Seconds that a start waits for the hosts to look at themselves.
 _EXAMINATION = 5.0
 _OK = 200
+# What is said of a request that finds the ring as it asks for.
+_ALREADY: Mapping[intents.Request, str] = {
+    "start": "already wanted up",
+    "stop": "already wanted down",
+    "clear": "nothing to clear",
+    "hold": "already in maintenance",
+    "resume": "not in maintenance",
+}
 _LEAVING = 3.0  # seconds; the unit's TimeoutStopSec= is 10
 
 
@@ -89,7 +99,9 @@ class Loop(Cycle):
                 self._publish(snapshot, decide(replace(snapshot, intent=answer.intent)))
         self._news.set()
         epoch = answer.intent.epoch
-        summary = self._now()[1].summary if answer.new else f"already so since epoch {epoch}: {self._now()[1].summary}"
+        summary = self._now()[1].summary
+        if not answer.new:
+            summary = f"{_ALREADY[request]}: {summary}"
         return wire.Operation(f"/v1/operations/{epoch}", epoch, answer.intent.want, summary)
 
     def before_start(self, examine: Callable[[], Awaitable[None]]) -> None:
@@ -213,6 +225,27 @@ class Loop(Cycle):
 
     async def own_incident(self, epoch: int) -> wire.NodeIncident:
         return await self._incidents.own_details(epoch)
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All, by rank."""
+        return tuple(node.name for node in self.site.cluster.nodes)
+
+    async def logs(self, query: Query, rank: int | None, cursors: Mapping[str, str]) -> bytes:
+        """The journals of all nodes, or of that rank's, as the JSON of Journals. Raises Refusal."""
+        if rank is not None and rank >= len(self.nodes):
+            raise Refusal("bad-request", f"query.rank: {rank} is none of a ring of {len(self.nodes)}")
+        only = () if rank is None else (self.nodes[rank],)
+        return await self._journals().everywhere(query, self._peers, only, cursors)
+
+    async def own_logs(self, query: Query) -> bytes:
+        """This host's NodeJournal, as JSON."""
+        return await self._journals().own(query)
+
+    def _journals(self) -> Journals:
+        if self.journals is None:
+            raise Refusal("starting", "sparkd has only just started")
+        return self.journals
 
     def examined(self, facts: HardwareFacts) -> None:
         """The host's hardware has been looked at."""

@@ -36,7 +36,7 @@ async def test_a_start_that_is_already_so_makes_no_new_epoch() -> None:
         await ring.up()
         answer = await ring.ask("start")
         assert answer == Operation(
-            "/v1/operations/1", 1, "up", "already so since epoch 1: epoch 1 is ready: all 3 ranks serve"
+            "/v1/operations/1", 1, "up", "already wanted up: epoch 1 is ready: all 3 ranks serve"
         )
         assert ring.conductor.loop.operation(1) is not None
         assert ring.conductor.loop.state.intent.epoch == 1
