@@ -44,7 +44,7 @@ from sparkd.peers.client import PeerClient
 from sparkd.peers.poller import Poller
 from sparkd.peers.reach import Reach
 from sparkd.peers.tls import Credentials, client_context, server_context
-from sparkd.ports import Archive, DoorError, EngineDoor, Journal, Witness
+from sparkd.ports import Archive, DoorError, EngineDoor, JournalReader, Witness
 from sparkd.reconcile.cycle import Site
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.examiner import Examiner
@@ -278,9 +278,9 @@ def _evidence(settings: Settings) -> tuple[Witness, Archive]:
     return SystemWitness(), FileArchive(directory, settings.keeping.days, settings.keeping.mebibytes)
 
 
-def _journal(settings: Settings) -> Journal:
+def _journal(settings: Settings) -> JournalReader:
     """As rare as an incident."""
-    from sparkd.host.journal import SystemJournal
+    from sparkd.host.logs import SystemJournal
 
     return SystemJournal(settings.node, settings.cluster.node(settings.node).rank)
 

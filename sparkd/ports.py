@@ -160,7 +160,7 @@ class Archive(Protocol):
     def close(self) -> None: ...
 
 
-class Journal(Protocol):
+class JournalReader(Protocol):
     """The journal of this host, as far as it is the daemon's and its ranks'."""
 
     async def read(self, query: Query) -> bytes:

@@ -142,7 +142,10 @@ def _add_looks(add: Add) -> None:
     command = add("status", "show what the ring does and what it waits for")
     command.add_argument("--json", action="store_true", help="print what the API says")
     command.add_argument("--watch", action="store_true", help="again whenever it changes, until interrupted")
-    command.set_defaults(run=lambda options: show.status(_client(options), as_json=options.json, watch=options.watch))
+    command.add_argument("--full", action="store_true", help="all of it, also where a terminal has too few lines")
+    command.set_defaults(
+        run=lambda options: show.status(_client(options), as_json=options.json, watch=options.watch, full=options.full)
+    )
 
     command = add("plan", "show what the fabric should be: cables, links, addresses, routes")
     there = "the cables that are there instead, as the ports hear them; fails with 3 unless they are one ring"

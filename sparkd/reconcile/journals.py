@@ -17,7 +17,7 @@ from typing import Any
 
 from sparkd import wire
 from sparkd.core.journal import CURSOR, NodeJournal, Query, ahead
-from sparkd.ports import Clock, DoorError, Journal, Peers
+from sparkd.ports import Clock, DoorError, JournalReader, Peers
 
 GATHERING = 8.0
 """Seconds for the answers of all nodes."""
@@ -30,11 +30,11 @@ Part = tuple[bytes, float, float]
 class Journals:
     """`nodes`: all, by rank. `door` is made when it is first needed: hardly any daemon is ever asked."""
 
-    def __init__(self, node: str, nodes: Sequence[str], door: Callable[[], Journal], clock: Clock) -> None:
+    def __init__(self, node: str, nodes: Sequence[str], door: Callable[[], JournalReader], clock: Clock) -> None:
         self._node = node
         self._nodes = tuple(nodes)
         self._make = door
-        self._door: Journal | None = None
+        self._door: JournalReader | None = None
         self._clock = clock
         self._turns = asyncio.Semaphore(_AT_ONCE)
 
