@@ -39,6 +39,7 @@ INSTALLED = {
     "/usr/lib/systemd/network/10-sparkd-fabric.network": "-rw-r--r--",
     "/usr/lib/sysusers.d/sparkd.conf": "-rw-r--r--",
     "/usr/sbin/sparkd": "-rwxr-xr-x",
+    "/usr/share/bash-completion/completions/sparkctl": "-rw-r--r--",
     "/usr/share/doc/sparkd/examples/cluster.toml": "-rw-r--r--",
     "/usr/share/doc/sparkd/examples/engine.toml": "-rw-r--r--",
     "/usr/share/doc/sparkd/examples/raw-hello.conf": "-rw-r--r--",
@@ -47,6 +48,7 @@ INSTALLED = {
     "/usr/share/man/man8/sparkd.8.gz": "-rw-r--r--",
     "/usr/share/polkit-1/rules.d/50-sparkd.rules": "-rw-r--r--",
     "/usr/share/sparkd/profiles/deepseek-v4.1-flash-tp3.toml": "-rw-r--r--",
+    "/usr/share/zsh/vendor-completions/_sparkctl": "-rw-r--r--",
     # Compiles the private modules anew when the distribution changes its Python.
     "/usr/share/python3/runtime.d/sparkd.rtupdate": "-rwxr-xr-x",
 }
