@@ -86,20 +86,25 @@ def show(file: Path, *, origin: bool, as_json: bool) -> Exit:
 
 def rows(settings: Settings) -> list[dict[str, Any]]:
     """Each key with its value as TOML has it, and the file and line that it is from; null for a default."""
-    from sparkd.config.files import Document
     from sparkd.config.keys import effective
-    from sparkd.config.lines import line_of
+    from sparkd.config.lines import numbers
 
-    texts: dict[str, str] = {}
-    document = Document("", {}, settings.sources)
+    lines: dict[str, dict[str, int]] = {}
+
+    def place(key: str) -> tuple[str, int] | None:
+        source = settings.sources.get(key.partition("[")[0], "")
+        if source and source not in lines:
+            lines[source] = numbers(Path(source).read_text("utf-8", errors="replace"))
+        number = lines[source].get(key) if source else None
+        return None if number is None else (source, number)
+
     found = []
     for key, value in effective(settings).items():
-        in_list = key.partition("[")[0]
-        source = document.source(key) if key in settings.sources or in_list in settings.sources else ""
-        if source and source not in texts:
-            texts[source] = Path(source).read_text("utf-8", errors="replace")
-        line = line_of(texts[source], key) if source else None
-        found.append({"key": key, "value": value, "file": source or None, "line": line})
+        # What the nodes have in common may be said once for all of them.
+        common = f"cluster.{key.rpartition('.')[2]}" if key.startswith("cluster.node[") else key
+        at = place(key) or place(common)
+        source = at[0] if at else settings.sources.get(key)
+        found.append({"key": key, "value": value, "file": source, "line": at[1] if at else None})
     return found
 
 

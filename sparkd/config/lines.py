@@ -49,16 +49,12 @@ def places(text: str) -> Iterator[Place]:
                     inside = quotes
 
 
-def line_of(text: str, key: str) -> int | None:
-    """The line of the key, or else that of the innermost table around it; None if neither is there."""
+def numbers(text: str) -> dict[str, int]:
+    """The line of each key and table; of one that is there twice, which is no TOML, the first."""
     known: dict[str, int] = {}
     for place in places(text):
         known.setdefault(place.key, place.number)
-    while key:
-        if key in known:
-            return known[key]
-        key = key.rpartition(".")[0] if not key.endswith("]") else key.rpartition("[")[0]
-    return None
+    return known
 
 
 class NotUnderstood(Exception):
