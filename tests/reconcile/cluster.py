@@ -298,8 +298,8 @@ class Cluster:
             if path == "incidents":
                 return wire.dumps(await machine.loop.own_incidents())
             if path.startswith("logs?"):
-            raise DoorError(f"{machine.name} answered 503")  # as one whose journal is not wired
-        return wire.dumps(await machine.loop.own_incident(int(path.removeprefix("incident?epoch="))))
+                raise DoorError(f"{machine.name} answered 503")  # as one whose journal is not wired
+            return wire.dumps(await machine.loop.own_incident(int(path.removeprefix("incident?epoch="))))
 
         return answer
 
