@@ -57,7 +57,7 @@ def test_lines_are_merged_with_the_rank_in_front(ring: FakeRing, ctl: Ctl) -> No
         ("2 spark3", "measure@8", "of two lines"),
         ("0 spark1", "rank@8", "fourth"),
     ]
-    assert ":20.500  " in out.splitlines()[0]
+    assert ":00.500  " in out.splitlines()[0]
     clock = "its clock is 60.0 s ahead; its lines are where they belong by the clock here"
     assert err == f"sparkctl: spark3: {clock}\n"
 
