@@ -47,9 +47,9 @@ class Redactor:
             if len(name) >= _SHORTEST:
                 self._names.setdefault(name, self._stand_in(kind, name))
         words = sorted(self._names, key=len, reverse=True)
-        # With digits, letters and dashes around it, it is another name.
+        # Rather too often than too seldom; only with digits and letters around it, it is another word.
         self._pattern = (
-            re.compile(rf"(?<![A-Za-z0-9-])(?:{'|'.join(map(re.escape, words))})(?![A-Za-z0-9-])") if words else None
+            re.compile(rf"(?<![A-Za-z0-9])(?:{'|'.join(map(re.escape, words))})(?![A-Za-z0-9])") if words else None
         )
 
     @property
@@ -73,7 +73,7 @@ class Redactor:
     def _numbered(self, kind: str) -> Callable[[re.Match[str]], str]:
         def stand_in(match: re.Match[str]) -> str:
             found = match[0]
-            if _EVERYWHERE.fullmatch(found) or (kind == "address" and any(int(p) > 255 for p in found.split("."))):
+            if _EVERYWHERE.fullmatch(found) or not _is_one(kind, found):
                 return found
             return self._stand_in(kind, found.lower())
 
@@ -84,6 +84,13 @@ class Redactor:
             self._counts[kind] = self._counts.get(kind, 0) + 1
             self._known[kind, value] = f"{kind}-{self._counts[kind]}"
         return self._known[kind, value]
+
+
+def _is_one(kind: str, found: str) -> bool:
+    """A version can look like an IPv4 address, and a time of day like one of IPv6."""
+    if kind == "address":
+        return all(int(part) < 256 for part in found.split("."))
+    return kind != "address6" or "::" in found or found.count(":") == 7
 
 
 def _hidden(match: re.Match[str]) -> str:

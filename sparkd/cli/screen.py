@@ -36,15 +36,17 @@ def screen(
 ) -> list[str]:
     """now: Unix seconds. height: lines that there are, below which what is wrong is cut short, with a word about it."""
     sections = [_head(ring, style), wires.picture(ring, style, fancy=fancy, plan=beside.plan)]
-    sections += [_ranks(ring, style, beside, fancy=fancy), _peers(ring, style), _last(ring, style, now, beside)]
-    sections = [section for section in sections if section]
-    wrong = _wrong(ring, style)
+    last, wrong = _last(ring, style, now, beside), _wrong(ring, style)
+    sections += [_ranks(ring, style, beside, fancy=fancy), _peers(ring, style)]
+    if height is not None and sum(map(len, [*sections, last])) + min(len(wrong), _LEAST) > height:
+        last = last[:1]
+    sections = [section for section in [*sections, last] if section]
     if wrong and height is not None:
         taken = sum(len(section) + 1 for section in sections)
         room = max(height - taken, _LEAST)
         if len(wrong) > room:
-            left = len(wrong) - room + 1
-            wrong = [*wrong[: room - 1], style.paint(f"  and {left} lines more: sparkctl status --full", "dim")]
+            more = style.fit(f"  and {len(wrong) - room + 1} lines more: sparkctl status --full")
+            wrong = [*wrong[: room - 1], style.paint(more, "dim")]
     if wrong:
         sections.insert(1, wrong)
     lines: list[str] = []
@@ -183,7 +185,7 @@ def _peers(ring: Json, style: Style) -> list[str]:
             heard = "not heard yet" if age is None else f"heard {duration(age)} ago"
             parts.append(f"{heard}{f', last error: {error}' if error else ''}")
         if version not in ("", clean(ring.get("version"))):
-            parts.append(f"runs sparkd {version}, this node {clean(ring.get('version'))}")
+            parts.append(f"runs sparkd {version} (here {clean(ring.get('version'))})")
         if parts:
             lines.append(style.paint(style.fit(f"  {clean(peer.get('node'))}: {'; '.join(parts)}"), "yellow"))
     return lines

@@ -93,6 +93,6 @@ def _watch(client: Client, terminal: Terminal, pipe: Pipe) -> NoReturn:
         style = replace(style_of(sys.stdout), width=min(columns, 100))
         lines = [] if ring is None else frame(ring, style, beside.of(ring), height - (1 if problem else 0))
         if problem:
-            lines = [style.paint(style.fit(f"{problem} (trying again)"), "yellow"), *lines]
+            lines = [style.paint(style.fit(f"trying again: {problem}"), "yellow"), *lines]
         terminal.draw(lines)
         pipe.wait(POLL)

@@ -83,6 +83,7 @@ class FakeRing:
     logs: list[Json] = field(default_factory=list)
     """Answers of GET /v1/logs, the last one again and again."""
     deaths: list[Json] = field(default_factory=list)
+    engine: Json = field(default_factory=lambda: {"name": "probe", "api": "127.0.0.1:8888", "profile": ""})
     accepted: str = "accepted"
     """What is said of a change."""
     starting: int = 0
@@ -110,7 +111,7 @@ class FakeRing:
             "conductor": "spark1",
             "cluster": "lab",
             "version": "0.1.0",
-            "engine": {"name": "probe", "api": "127.0.0.1:8888", "profile": ""},
+            "engine": self.engine,
             "ranks": [
                 {
                     "rank": rank,

@@ -27,13 +27,15 @@ async def test_what_can_change_while_ranks_serve_is_in_force_at_once(etc: Etc) -
         loop = ring.conductor.loop
         settings = etc.load()
         reload = Reload(settings, loop, reading(etc, policy=replace(settings.policy, restarts=9, backoff=1.5)))
+        await loop.cycle()
         await reload.run()
         assert loop.site.policy.restarts == 9
+        taken = told(ring, "action")[-1]
         await loop.cycle()
         budget = loop.ring().budget
         assert budget is not None
         assert budget.restarts == 9
-        assert told(ring, "action")[-1] == (
+        assert taken == (
             "the configuration was read again: recovery.backoff_seconds from 5 to 1.5; recovery.restarts from 3 to 9"
         )
         await reload.run()
