@@ -115,7 +115,11 @@ def _add_changes(add: Add) -> None:
     command = add("down", "ask for the ring to stop", f"{always} {_CONDUCTOR}")
     _waiting(command, "no rank is left on any node")
     command.add_argument("--force", action="store_true", help="also during maintenance, which ends with it")
-    command.set_defaults(run=lambda options: ring.down(_client(options), _manner(options), force=options.force))
+    drain = "take no new requests, and stop when none runs any more, or after so many seconds; up takes it back"
+    command.add_argument("--drain", type=_seconds, metavar="SECONDS", help=drain)
+    command.set_defaults(
+        run=lambda options: ring.down(_client(options), _manner(options), force=options.force, drain=options.drain)
+    )
 
     more = "A ring is not stopped if a start would be refused now; one that is down is started."
     command = add("restart", "ask for a stop, and for a start once no rank is left", f"{more} {_CONDUCTOR}")

@@ -16,6 +16,8 @@ from sparkd.cli.leaves import Path, commands, operands, options
 # By the name that a value has in --help.
 _WORDS = {"EPOCH": "epochs", "RANK": "ranks", "NAME": "profiles", "KEY": "keys", "DROP-IN": "dropins"}
 _FILES = ("FILE", "PATH", "DIR", "ROOT", "CLUSTER.toml", "DIR/NODE", "FILE.tar.gz", "FILE.svg", "OLD.json")
+_MANY = 5
+_WIDTH = 110
 _HEAD = "# Made by `python3 -m sparkd.cli.completion {dialect}`; tests compare it with the commands.\n"
 
 _BASH = """\
@@ -119,7 +121,23 @@ def zsh(top: argparse.ArgumentParser) -> str:
     )
 
 
+def _shared(top: argparse.ArgumentParser) -> dict[str, tuple[str, ...]]:
+    """Options that many commands have together, by the name of the array that they are written in once."""
+    users: dict[str, list[Path]] = {}
+    for path, parser in _every(top):
+        for action in () if _visible(parser) else options(parser):
+            users.setdefault(_option(action), []).append(path)
+    groups: dict[tuple[Path, ...], list[str]] = {}
+    for spec, paths in users.items():
+        groups.setdefault(tuple(paths), []).append(spec)
+    many = [specs for paths, specs in groups.items() if len(paths) >= _MANY and len(specs) > 1]
+    return {f"_sparkctl_options_{number}": tuple(specs) for number, specs in enumerate(many, 1)}
+
+
 def _functions(top: argparse.ArgumentParser) -> Iterator[str]:
+    shared = _shared(top)
+    for name, specs in shared.items():
+        yield "\n".join([f"{name}=(", *(f"    {spec}" for spec in specs), ")", ""])
     for path, parser in _every(top):
         lines = [f"{_function(path)}() {{"]
         below = _visible(parser)
@@ -145,10 +163,23 @@ def _functions(top: argparse.ArgumentParser) -> Iterator[str]:
             lines += [f"                {name}) {_function((*path, name))} ;;" for name in below]
             lines += ["            esac ;;", "    esac"]
         else:
+            for name, group in shared.items():
+                if set(group) <= set(specs):
+                    specs = [*(spec for spec in specs if spec not in group), f"${name}"]
             told = [*specs, *(_operand(index, each) for index, each in enumerate(operands(parser), 1))]
-            lines.append("    _arguments \\")
-            lines += [*(f"        {spec} \\" for spec in told[:-1]), f"        {told[-1]}"]
+            lines += _packed("    _arguments", told)
         yield "\n".join([*lines, "}", ""])
+
+
+def _packed(start: str, words: Sequence[str]) -> Iterator[str]:
+    """The words behind the start on as few lines as that takes."""
+    line = start
+    for word in words:
+        if len(line) + len(word) > _WIDTH:
+            yield f"{line} \\"
+            line = "       "
+        line += f" {word}"
+    yield line
 
 
 def _option(action: argparse.Action) -> str:
@@ -209,7 +240,8 @@ def _name(action: argparse.Action) -> str:
 
 def _plain(text: str | None) -> str:
     """Without what means something within a specification of zsh."""
-    return "".join(char for char in (text or "") if char not in "[]:'\\`$\"%").strip()
+    kept = "".join(char for char in (text or "") if char not in "[]'\\`$\"%")
+    return kept.replace(":", "\\:").strip()
 
 
 def _quoted(text: str) -> str:

@@ -40,12 +40,16 @@ def up(client: Client, manner: Manner) -> Exit:
     return _change(client, "start", _is_up, manner)
 
 
-def down(client: Client, manner: Manner, *, force: bool = False) -> Exit:
+def down(client: Client, manner: Manner, *, force: bool = False, drain: float | None = None) -> Exit:
     """Ask for a stop; with `wait`, until no rank is left (OK) or someone else has started the ring (ERROR).
 
-    force: also of a ring in maintenance, which ends with it.
+    force: also of a ring in maintenance, which ends with it. drain: seconds that requests which run have to end.
     """
-    return _change(client, "stop?force=true" if force else "stop", _is_down, manner)
+    options = {"force": "true"} if force else {}
+    if drain is not None:
+        options["drain"] = f"{drain:g}"
+    what = f"stop?{urllib.parse.urlencode(options)}" if options else "stop"
+    return _change(client, what, _is_down, manner)
 
 
 def restart(client: Client, manner: Manner) -> Exit:

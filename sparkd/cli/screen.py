@@ -17,7 +17,7 @@ from sparkd.cli.text import PHASE_COLOURS, Style, clean, columns, duration
 _GIB = 1024 * 1024  # KiB
 _WORK = re.compile(r"(\d+(?:\.\d+)?) tokens/s, (\d+) running, (\d+) queued")
 _LEAST = 4  # lines for what is waited for and what is wrong, however small the terminal is
-_SERVES = ("ready", "degraded")
+_SERVES = ("ready", "degraded", "draining")
 _BAR = 10
 
 

@@ -83,7 +83,9 @@ class FakeRing:
     logs: list[Json] = field(default_factory=list)
     """Answers of GET /v1/logs, the last one again and again."""
     deaths: list[Json] = field(default_factory=list)
-    engine: Json = field(default_factory=lambda: {"name": "probe", "api": "127.0.0.1:8888", "profile": ""})
+    engine: Json = field(
+        default_factory=lambda: {"name": "probe", "api": "127.0.0.1:8888", "profile": "", "openai": ""}
+    )
     accepted: str = "accepted"
     """What is said of a change."""
     starting: int = 0
@@ -134,6 +136,8 @@ class FakeRing:
             "rails": self.rails,
             "deaths": self.deaths,
             "budget": {"used": 0, "restarts": 3, "window": 3600.0},
+            "drain": None,
+            "serving": self.phase in ("ready", "degraded"),
             "maintenance": {"by": "x", "reason": "", "at": 0.0, "on": True, "blind": False}
             if self.maintenance
             else None,
