@@ -237,7 +237,7 @@ def test_restart_stops_and_starts_again(ring: FakeRing, ctl: Ctl) -> None:
 
 def test_a_ring_that_could_not_start_again_is_not_stopped(ring: FakeRing, ctl: Ctl) -> None:
     ring.phase, ring.want, ring.findings = "degraded", "up", [FINDING]
-    code, out, err = ctl("restart")
+    code, out, err = ctl("restart", "--timeout", "5")
     assert (code, out) == (3, "")
     assert err.startswith("sparkctl: not restarted: a start would be refused now, so the ring is left as it is\n")
     assert "cable-missing" in err
