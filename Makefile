@@ -1,6 +1,6 @@
 # Everything that a developer or a CI runner starts. The work itself is in the scripts that are named here.
 .DEFAULT_GOAL := help
-.PHONY: help deps deb lab lab-down test vm-test mutate soak bench lint clean
+.PHONY: help deps deb lab lab-down test vm-test mutate soak bench fuzz api lint clean
 LAB := tests/lab/lab
 BIN := .venv/bin
 # A completion, of a model that has learnt nothing.
@@ -41,6 +41,7 @@ lab-down: ## Remove the virtual Sparks
 
 test: deb ## All tests that need no Spark; they use labs of their own (root). ARGS="-k plan" for some of them
 	@$(if $(ARGS),,tests/lab/engine >/dev/null || echo "The tests with SGLang will fail; the others go on.")
+	@$(if $(ARGS),,tests/fuzz/deps || echo "The tests with schemathesis will fail; the others go on.")
 	@$(BIN)/python -m tests.run $(ARGS)
 
 mutate: deps ## Break each rule of the core in a copy of the tree, and see the tests notice. ARGS="gates.py" for some
@@ -53,9 +54,16 @@ vm-test: deb ## Real RDMA without hardware: three virtual machines with Soft-RoC
 	@tests/vm/deps
 	@$(BIN)/python -m pytest --vm -m vm -o faulthandler_timeout=1800 tests/vm $(ARGS)
 
+fuzz: deps ## schemathesis against the three listeners for MINUTES (10), with what no request may do. ARGS="--seed 7"
+	@tests/fuzz/deps
+	@$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(ARGS)
+
 bench: deb ## What planner and daemon cost, against the floor of the same run (root); ARGS="--rounds 5 --quick" for less
 	@$(BIN)/python -m ring_mesh bench
 	@$(BIN)/python -m tests.lab.bench $(ARGS)
+
+api: deps ## Record what is new in the API, tests/api/openapi.json; refused if it breaks a client
+	@$(BIN)/python -m tests.api.contract --record
 
 lint: deps ## The linters alone
 	@$(BIN)/ruff check .

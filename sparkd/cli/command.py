@@ -24,9 +24,10 @@ from sparkd.cli import (
     report,
     ring,
     show,
+    token,
     words,
 )
-from sparkd.cli.client import SOCKET, TOKEN_FILE, Client, parse_url, read_token
+from sparkd.cli.client import SOCKET, Client, parse_url, read_token
 from sparkd.cli.failure import Exit, Failure
 from sparkd.cli.leaves import leaves
 from sparkd.cli.render import findings
@@ -100,6 +101,7 @@ def parser() -> argparse.ArgumentParser:
     profile.add_commands(commands)
     config.add_commands(commands)
     cluster.add_commands(commands)
+    token.add_commands(commands)
     words.add_command(commands)
     for _, each in leaves(top):
         _with_output_options(each)
@@ -180,8 +182,8 @@ def _daemon_options() -> argparse.ArgumentParser:
     group = parser.add_argument_group("where sparkd listens")
     group.add_argument("--socket", type=Path, default=SOCKET, metavar="PATH", help=f"Unix socket (default {SOCKET})")
     group.add_argument("--url", metavar="URL", help="http://127.0.0.1:PORT in place of the Unix socket")
-    token_help = f"with --url: the token that allows changes (default {TOKEN_FILE}, if it can be read)"
-    group.add_argument("--token-file", type=Path, metavar="FILE", help=token_help)
+    text = "with --url: holds a token that allows changes (sparkctl token create)"
+    group.add_argument("--token-file", type=Path, metavar="FILE", help=text)
     return parser
 
 

@@ -136,8 +136,8 @@ def _shared(top: argparse.ArgumentParser) -> dict[str, tuple[str, ...]]:
 
 def _functions(top: argparse.ArgumentParser) -> Iterator[str]:
     shared = _shared(top)
-    for name, specs in shared.items():
-        yield "\n".join([f"{name}=(", *(f"    {spec}" for spec in specs), ")", ""])
+    for name, group in shared.items():
+        yield "\n".join([f"{name}=(", *(f"    {spec}" for spec in group), ")", ""])
     for path, parser in _every(top):
         lines = [f"{_function(path)}() {{"]
         below = _visible(parser)
@@ -165,7 +165,7 @@ def _functions(top: argparse.ArgumentParser) -> Iterator[str]:
         else:
             for name, group in shared.items():
                 if set(group) <= set(specs):
-                    specs = [*(spec for spec in specs if spec not in group), f"${name}"]
+                    specs = [*[spec for spec in specs if spec not in group], f"${name}"]
             told = [*specs, *(_operand(index, each) for index, each in enumerate(operands(parser), 1))]
             lines += _packed("    _arguments", told)
         yield "\n".join([*lines, "}", ""])

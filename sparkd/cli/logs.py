@@ -47,7 +47,7 @@ class Asked:
         given = {"epoch": self.epoch, "rank": self.rank, "since": self.since, "lines": self.lines}
         told = [(name, str(value)) for name, value in given.items() if value is not None]
         if cursors:
-            told += [("cursor", f"{node}={cursor}") for node, cursor in cursors.items()]
+            told.append(("after", ",".join(f"{node}={cursor}" for node, cursor in cursors.items())))
         elif self.grep:
             told.append(("grep", self.grep))
         return f"/v1/logs?{urllib.parse.urlencode(told)}"

@@ -12,7 +12,7 @@ GONE = "[secret]"
 _SHAPES = (
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
     re.compile(r"(?<=Bearer )[!-~]{8,}", re.IGNORECASE),
-    re.compile(r"\bhf_[A-Za-z0-9]{16,}|\bsk-[A-Za-z0-9_-]{16,}|\bghp_[A-Za-z0-9]{16,}"),
+    re.compile(r"\bsparkd_[A-Za-z0-9_-]{16,}|\bhf_[A-Za-z0-9]{16,}|\bsk-[A-Za-z0-9_-]{16,}|\bghp_[A-Za-z0-9]{16,}"),
     # A value beside a word that says what it is: HF_TOKEN = "...", "api-key": "...", PASSWORD=...
     re.compile(
         r"""(?<=[A-Za-z0-9_.-])?(?:token|secret|passw(?:or)?d|api[_-]?key|private[_-]?key|credential)s?["']?\s*[=:]\s*"""

@@ -33,7 +33,7 @@ _LOG_LINES = 5000
 _INCIDENTS = 10  # the newest
 _PATIENCE = 25.0
 ETC = Path("/etc/sparkd")
-_SECRET_FILES = ("token", "tokens", "cluster.key")
+_SECRET_FILES = ("token", "tokens.json", "cluster.key")
 _READ_ME = """\
 A support bundle of sparkd {version}, made {when} by `sparkctl report`{redacted}.
 
@@ -180,7 +180,7 @@ def _redactor(parts: dict[str, str], root: Path, *, private: bool) -> Redactor:
 def _secrets(root: Path) -> Iterator[str]:
     """Every word of every file that holds one; unreadable ones cannot have come into the texts by us."""
     etc = root / ETC.relative_to("/")
-    files = [*(etc / name for name in _SECRET_FILES), *etc.glob("tls/*.key"), *etc.glob("tokens/*")]
+    files = [*(etc / name for name in _SECRET_FILES), *etc.glob("tls/*.key")]
     for file in files:
         with contextlib.suppress(OSError):
             text = file.read_text("utf-8", errors="replace")

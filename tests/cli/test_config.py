@@ -50,7 +50,7 @@ def test_show(here: Config, etc: Files) -> None:
     assert (code, err) == (0, "")
     assert values(out)["recovery.restarts"] == "3"
     assert values(out)["node.name"] == '"spark1"'
-    secrets = [(etc.folder / name).read_text().strip() for name in ("token", "cluster.key")]
+    secrets = [(etc.folder / name).read_text().strip() for name in ("cluster.key", "tls/node.key")]
     assert not [secret for secret in secrets if secret in out]
 
 
@@ -217,4 +217,4 @@ def test_no_secret_is_copied_anywhere(etc: Files) -> None:
     with Etc(etc.main)._copy({etc.main: "x"}) as copy:
         files = [path for path in copy.parent.rglob("*") if path.is_file() and not path.is_symlink()]
         assert files == [copy]
-        assert os.path.realpath(copy.parent / "token") == str(etc.folder / "token")
+        assert os.path.realpath(copy.parent / "cluster.key") == str(etc.folder / "cluster.key")

@@ -127,7 +127,7 @@ def test_following_goes_on_where_it_was_also_over_a_restart(ring: FakeRing, tmp_
     assert "grep" in parse_qs(urlsplit(ring.asked[0].split()[1]).query)
     later = parse_qs(urlsplit(ring.asked[2].split()[1]).query)
     assert "grep" not in later
-    assert later["cursor"][0] == "spark1=s=1;i=00"
+    assert later["after"][0].split(",")[0] == "spark1=s=1;i=00"
 
 
 def test_an_answer_with_little_in_it_is_no_fault(ring: FakeRing, ctl: Ctl) -> None:

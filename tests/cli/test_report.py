@@ -20,7 +20,8 @@ from tests.cli.fakes import FakeRing
 from tests.cli.test_logs import answer, line, node
 from tests.config.etc import Etc
 
-TOKEN = "t0ken-of-the-lab-cluster"
+TOKEN = "sparkd_t0kenOfTheLabCluster"
+"""As `sparkctl token create` prints it; the machine itself has no more than its hash."""
 HUGGING = "hf_AbCdEfGhIjKlMnOpQrStUv"
 ENGINE = f"""
 [arguments]
@@ -40,7 +41,7 @@ def root(tmp_path: Path, etc: Etc) -> Path:
     target.parent.mkdir(parents=True)
     etc.write("engine.toml", ENGINE)
     etc.write("sparkd.toml.d/10-a.toml", "[recovery]\nrestarts = 4\n")
-    etc.write("tokens/reader.json", '{"hash": "5f4dcc3b5aa765d61d8327deb882cf99aa"}')
+    etc.write("tokens.json", '{"hash": "5f4dcc3b5aa765d61d8327deb882cf99aa"}')
     target.symlink_to(etc.folder)
     net = made / "sys/class/net/enp1s0f0np0"
     net.mkdir(parents=True)
@@ -55,9 +56,9 @@ def root(tmp_path: Path, etc: Etc) -> Path:
 
 def secrets(etc: Path) -> list[str]:
     """Every word of every file that holds a secret."""
-    files = [etc / "token", etc / "cluster.key", etc / "tls/node.key", etc / "tokens/reader.json"]
+    files = [etc / "tokens.json", etc / "cluster.key", etc / "tls/node.key"]
     words = [word for file in files for word in file.read_text().split() if len(word) >= 16]
-    return [*words, HUGGING, "pass-phrase-1"]
+    return [*words, TOKEN, HUGGING, "pass-phrase-1"]
 
 
 def leaky(ring: FakeRing) -> None:
@@ -112,7 +113,7 @@ def test_no_secret_is_in_it(redact: bool, ring: FakeRing, root: Path, tmp_path: 
     for secret in known:
         assert not [name for name, text in texts.items() if secret in text], secret
     assert texts["ring/logs.txt"].count(GONE) == 2
-    assert not [name for name in texts if name.startswith("etc/tls") or name in ("etc/token", "etc/cluster.key")]
+    assert not [name for name in texts if name.startswith("etc/tls") or name in ("etc/tokens.json", "etc/cluster.key")]
 
 
 def test_names_and_addresses_are_replaced_everywhere_by_the_same(ring: FakeRing, root: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ BUNDLE = "/tmp/report.tar.gz"
 SEARCH = f"""
 import pathlib, tarfile
 etc = pathlib.Path("/etc/sparkd")
-files = [etc / "token", etc / "cluster.key", etc / "tls/node.key"]
+files = [etc / "tokens.json", etc / "cluster.key", etc / "tls/node.key"]
 words = [word for file in files if file.exists() for word in file.read_text().split() if len(word) >= 16]
 assert len(words) > 3, words
 with tarfile.open("{BUNDLE}") as archive:

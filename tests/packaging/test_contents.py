@@ -219,7 +219,7 @@ def test_the_manual_of_sparkctl_knows_its_commands_options_and_exit_codes(capsys
     def inner(text: str) -> list[str]:
         return re.findall(r"^ {4}([a-z]+)(?: |$)", text, re.MULTILINE)
 
-    groups = ("cluster", "config", "fabric", "profile")
+    groups = ("cluster", "config", "fabric", "profile", "token")
     commands: list[tuple[str, ...]] = [(name,) for name in inner(shown()) if name not in groups]
     commands += [(group, name) for group in groups for name in inner(shown(group))]
     documented = set(re.findall(r"^\.B sparkctl ([a-z]+(?: [a-z]+)?)$", page, re.MULTILINE))
