@@ -61,6 +61,7 @@ fuzz: deps ## schemathesis against the three listeners for MINUTES (10), with wh
 bench: deb ## What planner and daemon cost, against the floor of the same run (root); ARGS="--rounds 5 --quick" for less
 	@$(BIN)/python -m ring_mesh bench
 	@$(BIN)/python -m tests.lab.bench $(ARGS)
+	@$(BIN)/python -m tests.lab.apibench
 
 api: deps ## Record what is new in the API, tests/api/openapi.json; refused if it breaks a client
 	@$(BIN)/python -m tests.api.contract --record

@@ -58,6 +58,7 @@ BRINGS = {
     "cryptography": "python3-cryptography",
     "fastapi": "python3-fastapi",
     "gi": "python3-gi",
+    "h11": "python3-h11",
     "prometheus_client": "python3-prometheus-client",
     "pydantic": "python3-pydantic",
     "pydbus": "python3-pydbus",
