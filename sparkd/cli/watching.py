@@ -20,6 +20,7 @@ POLL = 1.0
 """Seconds between two looks. With the API's events in between, and for nothing if the status has not changed."""
 _INCIDENTS = 30.0  # seconds between looks at what is on record: every node is asked for it
 _PATIENCE = 2.0
+_PAUSE = 0.1  # seconds; a start is dozens of events in a moment
 
 
 class Beside:
@@ -95,4 +96,7 @@ def _watch(client: Client, terminal: Terminal, pipe: Pipe) -> NoReturn:
         if problem:
             lines = [style.paint(style.fit(f"trying again: {problem}"), "yellow"), *lines]
         terminal.draw(lines)
-        pipe.wait(POLL)
+        if ring is not None and any(peer.get("error") for peer in rows(ring, "peers")):
+            tag = ""  # how long a node has been silent is no change to a daemon, but it is to who looks
+        time.sleep(_PAUSE)
+        pipe.wait(POLL - _PAUSE)

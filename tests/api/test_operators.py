@@ -47,6 +47,7 @@ OPERATIONS = {
     ("post", "/v1/host/fabric/down"),
     ("post", "/v1/host/fabric/up"),
     ("post", "/v1/host/fabric/measure"),
+    ("get", "/v1/logs"),
     ("get", "/v1/incidents"),
     ("get", "/v1/incidents/{epoch}"),
     *(("get", path.replace("/1", "/{epoch}")) for path in EVERY_GET),
