@@ -42,18 +42,20 @@ from sparkd.peers.client import PeerClient
 from sparkd.peers.poller import Poller
 from sparkd.peers.reach import Reach
 from sparkd.peers.tls import Credentials, client_context
-from sparkd.ports import Archive, DoorError, EngineDoor, Witness
+from sparkd.ports import Archive, DoorError, EngineDoor, JournalReader, Witness
 from sparkd.reconcile.cycle import Site
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.examiner import Examiner
 from sparkd.reconcile.executor import Executor, State
 from sparkd.reconcile.floor import FloorGuard
 from sparkd.reconcile.incidents import Incidents
+from sparkd.reconcile.journals import Journals
 from sparkd.reconcile.kernellog import KernelWatch
 from sparkd.reconcile.loop import Loop
 from sparkd.reconcile.messages import as_audit
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.status import Identity
+from sparkd.reload import Reload
 
 # sysexits.h; the unit does not restart after it (RestartPreventExitStatus=).
 EX_CONFIG = 78
@@ -150,6 +152,9 @@ async def _run(settings: Settings) -> None:
             _log.warning("the kernel's log is not followed: %s", refused)
         stack.callback(log.close)
         loop.before_start(examiner.afresh)
+        reload = Reload(settings, loop, partial(load, settings.paths.config))
+        stack.push_async_callback(reload.close)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.ask)
         listeners = await stack.enter_async_context(listening(settings, loop))
         # Peers and operators that connect meanwhile wait in the sockets' backlogs.
         await loop.cycle()
@@ -259,6 +264,8 @@ def _wire(
     )
     if engine is not None and site.cluster.node(site.node).rank == 0:
         loop.scrape = partial(_scrape, settings.engine.api)
+    loop.journals = Journals(settings.node, loop.nodes, partial(_journal, settings), clock)
+    stack.callback(loop.journals.close)
     units.subscribe(loop.wake)
     hello.subscribe(loop.wake)
 
@@ -295,6 +302,13 @@ async def _scrape(address: str) -> str:
     from sparkd.host.scrape import scrape
 
     return await scrape(address)
+
+
+def _journal(settings: Settings) -> JournalReader:
+    """As rare as an incident."""
+    from sparkd.host.logs import SystemJournal
+
+    return SystemJournal(settings.node, settings.cluster.node(settings.node).rank)
 
 
 def _poller(settings: Settings) -> Poller:

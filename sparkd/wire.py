@@ -255,36 +255,6 @@ class HostStatus:
 
 
 @dataclass(frozen=True)
-class RailHistory:
-    """Bytes per second through a port of this host, RDMA and all else."""
-
-    device: str
-    received: tuple[float | None, ...]
-    sent: tuple[float | None, ...]
-
-
-@dataclass(frozen=True)
-class History:
-    """GET /v1/history: the last hour, a sample each `step` seconds, as `node` saw it. `last`: the number of the newest.
-
-    The lists run side by side, the oldest sample first; null is what was not known. `at`: Unix seconds; memory of this
-    host in bytes; tokens per second, and requests that run and wait, are those of the ring's engine.
-    """
-
-    node: str
-    last: int
-    step: float
-    at: tuple[float, ...]
-    phases: tuple[str, ...]
-    memory_total: int
-    memory_available: tuple[float | None, ...]
-    tokens_per_second: tuple[float | None, ...]
-    running: tuple[float | None, ...]
-    queued: tuple[float | None, ...]
-    rails: tuple[RailHistory, ...]
-
-
-@dataclass(frozen=True)
 class CheckStatus:
     """`verdict`: pass, fail, unknown or not-applicable; `why` is one clause for each of them."""
 

@@ -10,9 +10,9 @@ from fastapi import APIRouter, Query, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from sparkd import wire
 from sparkd.api.answer import EPOCHS, json
 from sparkd.api.problems import documented
+from sparkd.reconcile import samples
 from sparkd.reconcile.loop import Loop
 
 _FOLDER = Path(__file__).parent / "page"
@@ -72,7 +72,7 @@ def router(loop: Loop) -> APIRouter:
     async def part(request: Request, name: str) -> Response:
         return _answer(name, request)
 
-    @api.get("/v1/history", response_model=wire.History, responses=documented(422))
+    @api.get("/v1/history", response_model=samples.History, responses=documented(422))
     async def history(after: int = Query(0, ge=0, lt=EPOCHS)) -> Response:
         """The last hour as this node saw it, in samples above number `after`: memory, rails, tokens, phases."""
         return json(loop.history(after))

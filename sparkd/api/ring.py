@@ -17,7 +17,8 @@ from sparkd.api.stream import MEDIA_TYPE as STREAM
 from sparkd.api.stream import Followers, wanted
 from sparkd.core.drain import LONGEST
 from sparkd.core.intent import Request as Change
-from sparkd.reconcile.loop import Forwarded, Loop, Refusal
+from sparkd.reconcile.loop import Forwarded, Loop
+from sparkd.reconcile.refusal import Refusal
 
 _EPOCH = Query(None, ge=0, lt=EPOCHS, description="Refuse (epoch-changed) unless this epoch is in force")
 _DRY = Query(False, description="Only say what would come of it, with all findings; change nothing")

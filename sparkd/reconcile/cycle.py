@@ -22,6 +22,7 @@ from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Executor, State
 from sparkd.reconcile.history import History
 from sparkd.reconcile.incidents import Incidents
+from sparkd.reconcile.journals import Journals
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.samples import Samples
 from sparkd.reconcile.tally import Tally, Timings
@@ -80,6 +81,8 @@ class Cycle:
         self._last: tuple[Snapshot, Decision] | None = None
         self._history = History()
         self._published: Report | None = None
+        self.journals: Journals | None = None
+        self.notice = ""
         self._sequence = 0
         self.hardware: HardwareFacts | None = None
         self._failure = ""
@@ -237,7 +240,7 @@ class Cycle:
             told(snapshot)
         self.events.findings(held.findings)
         self.events.summary(held)
-        self._notifier.status(held.summary)
+        self._notifier.status(f"{held.summary}; {self.notice}" if self.notice else held.summary)
         if tell_peers or self._published is None:
             self._tell_peers(snapshot, held)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
+from dataclasses import dataclass
 from typing import get_args
 
 from ring_mesh import FABRIC_DEVICES
@@ -11,7 +12,6 @@ from sparkd.core import progress
 from sparkd.core.decide import Decision
 from sparkd.core.model import Phase, Unknown
 from sparkd.core.snapshot import Snapshot
-from sparkd.wire import History, RailHistory
 
 STEP = 10.0
 """Seconds between two samples, at least: one of two ticks takes one."""
@@ -20,6 +20,36 @@ _EARLY = 1.0  # seconds; a tick is never exactly on time
 _PHASES: tuple[str, ...] = get_args(Phase)
 _NAN = float("nan")
 _DEVICES = tuple(sorted(FABRIC_DEVICES))
+
+
+@dataclass(frozen=True)
+class RailHistory:
+    """Bytes per second through a port of this host, RDMA and all else."""
+
+    device: str
+    received: tuple[float | None, ...]
+    sent: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class History:
+    """GET /v1/history: the last hour, a sample each `step` seconds, as `node` saw it. `last`: the number of the newest.
+
+    The lists run side by side, the oldest sample first; null is what was not known. `at`: Unix seconds; memory of this
+    host in bytes; tokens per second, and requests that run and wait, are those of the ring's engine.
+    """
+
+    node: str
+    last: int
+    step: float
+    at: tuple[float, ...]
+    phases: tuple[str, ...]
+    memory_total: int
+    memory_available: tuple[float | None, ...]
+    tokens_per_second: tuple[float | None, ...]
+    running: tuple[float | None, ...]
+    queued: tuple[float | None, ...]
+    rails: tuple[RailHistory, ...]
 
 
 class Samples:

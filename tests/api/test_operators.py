@@ -15,7 +15,7 @@ from sparkd import __version__, wire
 from sparkd.core.hardware import HardwareFacts, KernelFacts, PciFacts
 from sparkd.core.railfacts import RailFact
 from sparkd.core.snapshot import Policy
-from sparkd.reconcile.loop import Refusal
+from sparkd.reconcile.refusal import Refusal
 from tests.api.serving import PROBLEM, api
 from tests.core.builders import NODES, PLAN
 from tests.reconcile.cluster import Cluster, cluster
@@ -49,6 +49,7 @@ OPERATIONS = {
     ("post", "/v1/host/fabric/up"),
     ("post", "/v1/host/fabric/measure"),
     ("get", "/v1/smoke"),
+    ("get", "/v1/logs"),
     ("get", "/v1/incidents"),
     ("get", "/v1/incidents/{epoch}"),
     *(("get", path.replace("/1", "/{epoch}")) for path in EVERY_GET),

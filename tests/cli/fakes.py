@@ -81,6 +81,12 @@ class FakeRing:
     incidents: Json = field(default_factory=dict)
     smoke: Json = field(default_factory=dict)
     details: dict[int, Json] = field(default_factory=dict)
+    logs: list[Json] = field(default_factory=list)
+    """Answers of GET /v1/logs, the last one again and again."""
+    deaths: list[Json] = field(default_factory=list)
+    engine: Json = field(
+        default_factory=lambda: {"name": "probe", "api": "127.0.0.1:8888", "profile": "", "openai": ""}
+    )
     accepted: str = "accepted"
     """What is said of a change."""
     starting: int = 0
@@ -108,7 +114,7 @@ class FakeRing:
             "conductor": "spark1",
             "cluster": "lab",
             "version": "0.1.0",
-            "engine": {"name": "probe", "api": "127.0.0.1:8888", "profile": "", "openai": ""},
+            "engine": self.engine,
             "ranks": [
                 {
                     "rank": rank,
@@ -129,7 +135,7 @@ class FakeRing:
             "fabric": [self.fabric(node) for node in self.nodes],
             "cables": list(names(self.wires)) if self.ring_heard else [],
             "rails": self.rails,
-            "deaths": [],
+            "deaths": self.deaths,
             "budget": {"used": 0, "restarts": 3, "window": 3600.0},
             "memory": [],
             "work": None,
@@ -212,6 +218,9 @@ class FakeRing:
             return problem(404, "no-such-incident", f"no node has kept anything of epoch {epoch}")
         return 200, self.details[int(epoch)]
 
+    def log(self) -> Json:
+        return self.logs.pop(0) if len(self.logs) > 1 else self.logs[0]
+
     def measure(self) -> tuple[int, Json]:
         if self.phase in ("starting", "ready"):
             sentence = "a rank runs here, and rails are measured only while none does"
@@ -234,8 +243,8 @@ class FakeRing:
                 return 200, self.host() if path == "/v1/host" else self.smoke
             case "GET", _ if path.startswith("/v1/incidents"):
                 return self.incident(path)
-            case "GET", "/v1/doctor":
-                return 200, self.doctor
+            case "GET", "/v1/doctor" | "/v1/logs":
+                return 200, self.doctor if path == "/v1/doctor" else self.log()
             case "POST", "/v1/host/fabric/down" if self.want == "up":
                 hint = "sparkctl down --wait"
                 return problem(409, "fabric-in-use", "the ring is wanted up, and its ranks need the fabric", hint=hint)

@@ -40,6 +40,7 @@ INSTALLED = {
     "/usr/lib/systemd/network/10-sparkd-fabric.network": "-rw-r--r--",
     "/usr/lib/sysusers.d/sparkd.conf": "-rw-r--r--",
     "/usr/sbin/sparkd": "-rwxr-xr-x",
+    "/usr/share/bash-completion/completions/sparkctl": "-rw-r--r--",
     "/usr/share/doc/sparkd/examples/cluster.toml": "-rw-r--r--",
     "/usr/share/doc/sparkd/examples/engine.toml": "-rw-r--r--",
     "/usr/share/doc/sparkd/examples/raw-hello.conf": "-rw-r--r--",
@@ -51,6 +52,7 @@ INSTALLED = {
     "/usr/share/sparkd/prometheus/scrape.yml": "-rw-r--r--",
     "/usr/share/sparkd/prometheus/sparkd.rules.yml": "-rw-r--r--",
     "/usr/share/sparkd/profiles/deepseek-v4.1-flash-tp3.toml": "-rw-r--r--",
+    "/usr/share/zsh/vendor-completions/_sparkctl": "-rw-r--r--",
     # Compiles the private modules anew when the distribution changes its Python.
     "/usr/share/python3/runtime.d/sparkd.rtupdate": "-rwxr-xr-x",
 }
@@ -222,7 +224,7 @@ def test_the_manual_of_sparkctl_knows_its_commands_options_and_exit_codes(capsys
     def inner(text: str) -> list[str]:
         return re.findall(r"^ {4}([a-z]+)(?: |$)", text, re.MULTILINE)
 
-    groups = ("cluster", "fabric", "profile", "token")
+    groups = ("cluster", "config", "fabric", "profile", "token")
     commands: list[tuple[str, ...]] = [(name,) for name in inner(shown()) if name not in groups]
     commands += [(group, name) for group in groups for name in inner(shown(group))]
     documented = set(re.findall(r"^\.B sparkctl ([a-z]+(?: [a-z]+)?)$", page, re.MULTILINE))

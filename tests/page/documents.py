@@ -16,6 +16,7 @@ from sparkd.core import checks
 from sparkd.core.incidents import Incident
 from sparkd.core.model import EndState, Finding
 from sparkd.core.progress import Work
+from sparkd.reconcile import samples
 
 NOW = 1_790_000_000.0
 GIB = 1024 * 1024
@@ -92,7 +93,7 @@ def ends(told: wire.RingStatus, node: str, devices: Sequence[str], *, carrier: b
     )
 
 
-def history(node: str = "spark1", *, phases: Sequence[tuple[int, str]] = ((360, "ready"),)) -> wire.History:
+def history(node: str = "spark1", *, phases: Sequence[tuple[int, str]] = ((360, "ready"),)) -> samples.History:
     """An hour. `phases`: so many samples of each, the last ones last."""
     told = [phase for count, phase in phases for _ in range(count)][-360:]
     serving = [phase in ("ready", "degraded", "draining") for phase in told]
@@ -106,11 +107,11 @@ def history(node: str = "spark1", *, phases: Sequence[tuple[int, str]] = ((360, 
 
     memory = tuple(round(wave(step, 14.6 if up else 96, 0.12) * 2**30) for step, up in enumerate(serving))
     rails = tuple(
-        wire.RailHistory(device, busy(2.1e8 - 9e6 * n, 3e7, 1e3), busy(2.0e8 - 9e6 * n, 3e7, 1e3))
+        samples.RailHistory(device, busy(2.1e8 - 9e6 * n, 3e7, 1e3), busy(2.0e8 - 9e6 * n, 3e7, 1e3))
         for n, device in enumerate(sorted(FABRIC_DEVICES))
     )
     count = len(told)
-    return wire.History(
+    return samples.History(
         node=node,
         last=count,
         step=10.0,

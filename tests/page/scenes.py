@@ -38,7 +38,7 @@ class Scene:
     ring: wire.RingStatus
     plan: dict[str, Any]
     doctor: wire.DoctorStatus
-    history: wire.History
+    history: History
     events: list[wire.Event] = field(default_factory=list)
     incidents: wire.Incidents = field(default_factory=lambda: wire.Incidents(()))
     details: dict[int, wire.IncidentDetails] = field(default_factory=dict)

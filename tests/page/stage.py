@@ -16,6 +16,7 @@ from sparkd import wire
 from sparkd.api import dashboard
 from sparkd.api.problems import problem
 from sparkd.reconcile.loop import Loop
+from sparkd.reconcile.samples import History, RailHistory
 from tests.api.serving import TOKEN, served
 from tests.page.scenes import Scene
 
@@ -117,13 +118,13 @@ class Stage:
 
         return whole
 
-    def history(self, after: int) -> wire.History:
+    def history(self, after: int) -> History:
         """What the dashboard's router asks of the loop."""
         whole = self.scene.history
         if after < whole.last:
             return whole
         nothing = dict.fromkeys(("at", "phases", "memory_available", "tokens_per_second", "running", "queued"), ())
-        rails = tuple(wire.RailHistory(rail.device, (), ()) for rail in whole.rails)
+        rails = tuple(RailHistory(rail.device, (), ()) for rail in whole.rails)
         return replace(whole, **nothing, rails=rails)  # type: ignore[arg-type]
 
 

@@ -11,7 +11,7 @@ from sparkd.core.decide import decide
 from sparkd.core.facts import HostFacts, PortBytes, RoceFact, Unknown
 from sparkd.core.model import Intent
 from sparkd.core.snapshot import Snapshot
-from sparkd.reconcile.samples import KEPT, STEP, Samples
+from sparkd.reconcile.samples import KEPT, STEP, History, RailHistory, Samples
 from tests.core.builders import NOW, attempt, running, snapshot
 
 PORT = "enp1s0f0np0"
@@ -28,7 +28,7 @@ def see(samples: Samples, s: Snapshot, at: float) -> None:
     samples.see(replace(s, now=NOW + at), decide(s), at)
 
 
-def rail(history: wire.History) -> wire.RailHistory:
+def rail(history: History) -> RailHistory:
     return next(rail for rail in history.rails if rail.device == PORT)
 
 
@@ -43,7 +43,7 @@ def test_a_sample_has_what_a_cycle_saw() -> None:
     assert (history.tokens_per_second, history.running, history.queued) == ((12.5, 0), (2, 0), (1, 0))
     assert (rail(history).received, rail(history).sent) == ((None, 200), (None, 400))
     assert all(set(other.received) == {None} for other in history.rails if other.device != PORT)
-    assert wire.loads(wire.History, wire.dumps(history)) == history
+    assert wire.loads(History, wire.dumps(history)) == history
 
 
 def test_cycles_in_between_add_nothing() -> None:
