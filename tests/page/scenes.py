@@ -12,6 +12,7 @@ from sparkd import __version__, wire
 from sparkd.core import findings as catalogue
 from sparkd.core.model import Death, EndState, Finding
 from sparkd.core.progress import Work
+from sparkd.reconcile.samples import History
 from tests.page.documents import (
     FIRST,
     GIB,
