@@ -58,8 +58,9 @@ fuzz: deps ## schemathesis against the three listeners for MINUTES (10), with wh
 	@tests/fuzz/deps
 	@$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(ARGS)
 
-bench: deb ## What planner and daemon cost, against the floor of the same run (root); ARGS="--rounds 5 --quick" for less
+bench: deb ## What planner, Engram's reader and daemon cost, against the floor of the run (root); ARGS="--quick" for less
 	@$(BIN)/python -m ring_mesh bench
+	@$(BIN)/python -m tests.adapter.bench
 	@$(BIN)/python -m tests.lab.bench $(ARGS)
 	@$(BIN)/python -m tests.lab.apibench
 

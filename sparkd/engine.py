@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from sparkd.config import Settings
+from sparkd.config import Settings, adapters
 from sparkd.config.listing import asked, strangers, tuning
 from sparkd.config.profiles import SHARE, candidates, folders, resolve, site_file
 from sparkd.config.resolved import Resolved
@@ -62,7 +62,8 @@ class Sglang:
             told = "; ".join(f"{f.file}: {f.key}: found {f.found}, expected {f.expected}" for f in self._faults)
             raise DoorError(f"the profile {self._engine.profile} cannot be used: {told or self._why}")
         version = "" if self._installed is None else self._installed.version
-        return {**tuning(self._resolved), CONFIG: self._resolved.config(self._engine.python, version)}
+        config = self._resolved.config(self._engine.python, version)
+        return {**tuning(self._resolved), CONFIG: config, **adapters.environment(self._resolved)}
 
     # On the door's thread. What has been found stays, also when nobody waits for it any more.
 

@@ -91,13 +91,15 @@ class RailStatus:
 @dataclass(frozen=True)
 class EngineStatus:
     """`api`: where rank 0 listens. `profile`: "" for an engine that has none. `openai`: the base URL of its OpenAI
-    API on rank 0's host, "" for the probe, which has none.
+    API on rank 0's host, "" for the probe, which has none. `adapters`: what is added to it, as this host's
+    profile has it.
     """
 
     name: str
     api: str
     profile: str = ""
     openai: str = ""
+    adapters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

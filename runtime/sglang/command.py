@@ -1,11 +1,16 @@
 """The engine's command line and environment, made of the rank's environment and the engine's configuration."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from runtime.environment import BadEnvironment, Endpoint, RankEnvironment
 from runtime.sglang.config import VARIABLE, EngineConfig
 
 WORKER_PORT = 8888
+ADAPTERS = "SPARKD_ADAPTERS"
+"""What sparkd adds to SGLang, as JSON; read by the plug-in within its processes."""
+# Has only the plug-in and its description, so that nothing else of sparkd can be imported in the engine.
+PLUGIN_PATH = Path(__file__).parents[2] / "plugin"
 # systemd's word with the launcher. A child that spoke to the notify socket would be taken for it, and one that finds
 # $JOURNAL_STREAM would write priorities into a pipe.
 _LAUNCHERS = frozenset(
@@ -82,6 +87,8 @@ def asked(environ: Mapping[str, str], config: EngineConfig) -> dict[str, str]:
         wanted.setdefault("NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS", "0")
     # An empty list of SGLang's means every plug-in that is installed.
     wanted.setdefault("SGLANG_PLUGINS", ",".join(config.launch.plugins) or "-")
+    if environ.get(ADAPTERS):
+        wanted |= {ADAPTERS: environ[ADAPTERS], "PYTHONPATH": str(PLUGIN_PATH)}
     return wanted
 
 

@@ -81,12 +81,14 @@ def _head(ring: Json, style: Style) -> list[str]:
     engine = engine if isinstance(engine, dict) else {}
     profile = clean(engine.get("profile"))
     runs = f"{clean(engine.get('name'))}{f' with {profile}' if profile else ''}"
+    adapters = [clean(name) for name in engine.get("adapters") or ()]
     conductor = clean(ring.get("conductor"))
     told = [
         f"ring {clean(ring.get('cluster'))}, epoch {clean(ring.get('epoch'))}",
         wanted(ring),
         *_budget(ring),
         f"engine {runs}, {_address(engine, conductor)}",
+        *([f"added to the engine: {', '.join(adapters)}"] if adapters else []),
         f"told by {clean(ring.get('node'))}, conductor {conductor}",
     ]
     head = style.paint(phase.upper(), PHASE_COLOURS.get(phase, "bold")) + first.removeprefix(phase.upper())

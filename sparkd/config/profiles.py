@@ -1,9 +1,10 @@
 """Profiles of the engine as files: NAME.toml in /etc/sparkd/profiles or /usr/share/sparkd/profiles, the first wins.
 
-A profile has `sglang`, the version that it is written for, `description`, and three tables: `[arguments]`, SGLang's
-options by their names without dashes; `[environment]`; and `[launch]`, for sparkd's launcher. A value is plain, or a
-table `{value = ..., why = "...", source = "..."}`. /etc/sparkd/engine.toml overrides single values on this site, and
-may allow other versions with `allow_sglang`. What the names mean to SGLang is checked in sparkd.config.listing.
+A profile has `sglang`, the version that it is written for, `description`, and four tables: `[arguments]`, SGLang's
+options by their names without dashes; `[environment]`; `[adapters]`, see sparkd.config.adapters; and `[launch]`, for
+sparkd's launcher. A value is plain, or a table `{value = ..., why = "...", source = "..."}`. /etc/sparkd/engine.toml
+overrides single values on this site, and may allow other versions with `allow_sglang`. What the names mean to SGLang is
+checked in sparkd.config.listing.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ring_mesh.cluster import shown, unknown_keys
+from sparkd.config import adapters
 from sparkd.config.files import Document, read
 from sparkd.config.launch import LAUNCH, fault
 from sparkd.config.owned import whose_argument, whose_variable
@@ -173,14 +175,16 @@ class _File:
             if not isinstance(entries, dict):
                 self.add(table, shown(entries), f"one [{table}] table")
                 continue
-            for name, entry in entries.items():
-                setting = self._setting(table, name, entry)
-                if setting is not None:
-                    found[table, name] = setting
+            for key, whole in entries.items():
+                for name, entry in adapters.unfolded(key, whole) if table == "adapters" else ((key, whole),):
+                    setting = self._setting(table, name, entry)
+                    if setting is not None:
+                        found[table, name] = setting
         return found
 
     def _setting(self, table: Table, name: str, entry: object) -> Setting | None:
-        key = f"{table}.{name if _VARIABLE.fullmatch(name.replace('-', '_')) else shown(name)}"
+        plain = name.replace("-", "_").replace(".", "_", int(table == "adapters"))
+        key = f"{table}.{name if _VARIABLE.fullmatch(plain) else shown(name)}"
         complaint = _NAMES[table](name)
         if complaint:
             self.add(key, "a key that cannot be set", complaint)
@@ -198,6 +202,8 @@ class _File:
             entry = entry["value"]
         if table == "launch":
             bad = fault(name, entry)
+        elif table == "adapters":
+            bad = adapters.fault(name, entry)
         else:
             bad = _argument_fault(entry) if table == "arguments" else _variable_fault(entry)
         if bad is not None:
@@ -234,6 +240,7 @@ def _launch_name(name: str) -> str:
 _NAMES: Mapping[Table, Callable[[str], str]] = {
     "arguments": _argument_name,
     "environment": _variable_name,
+    "adapters": adapters.unknown_setting,
     "launch": _launch_name,
 }
 

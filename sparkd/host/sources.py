@@ -20,7 +20,7 @@ _DIGITS = 16
 
 @dataclass(frozen=True)
 class Source:
-    """`path`: a file, or a directory of which the Python files count, by name and content."""
+    """`path`: a file, or a directory of which the Python and C++ files count, by name and content."""
 
     key: str
     path: Path
@@ -59,7 +59,7 @@ def _fingerprint(path: Path) -> str:
         if not path.is_dir():
             return hashlib.sha256(path.read_bytes()).hexdigest()[:_DIGITS]
         digest = hashlib.sha256()
-        for file in sorted(path.rglob("*.py")):
+        for file in sorted(file for file in path.rglob("*") if file.suffix in (".py", ".cpp", ".hpp")):
             name = str(file.relative_to(path)).encode()
             # With their lengths: no content can pass for the name of another file.
             digest.update(b"%d %s %d " % (len(name), name, file.stat().st_size) + file.read_bytes())

@@ -98,7 +98,7 @@ def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
         ),
         fabric=_fabric(s),
         cables=s.cables,
-        engine=_engine(identity),
+        engine=_engine(s, identity),
         deaths=d.intent.deaths,
         maintenance=d.intent.maintenance if d.intent.paused else None,
         rails=tuple(_rail(rail) for rail in s.rated),
@@ -110,8 +110,9 @@ def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
     )
 
 
-def _engine(identity: Identity) -> wire.EngineStatus:
-    told = wire.EngineStatus(identity.engine, identity.engine_api, identity.profile)
+def _engine(s: Snapshot, identity: Identity) -> wire.EngineStatus:
+    adapters = s.hardware.engine.adapters if s.hardware is not None and s.hardware.engine is not None else ()
+    told = wire.EngineStatus(identity.engine, identity.engine_api, identity.profile, adapters=adapters)
     return told if identity.engine == PROBE else replace(told, openai=f"http://{identity.engine_api}/v1")
 
 

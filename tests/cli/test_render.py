@@ -86,6 +86,11 @@ def test_the_profile_is_named_beside_the_engine() -> None:
     assert "  engine sglang with tiny, API on spark1 127.0.0.1:8888" in screen(STARTING | {"engine": engine})
 
 
+def test_what_is_added_to_the_engine_is_named() -> None:
+    engine = {"name": "sglang", "api": "127.0.0.1:8888", "profile": "tiny", "adapters": ["engram_rows", "tp3_pad"]}
+    assert "  added to the engine: engram_rows, tp3_pad" in screen(STARTING | {"engine": engine})
+
+
 def test_the_address_of_the_openai_api_is_told_where_there_is_one() -> None:
     engine = {"name": "sglang", "api": "127.0.0.1:8888", "profile": "tiny", "openai": "http://127.0.0.1:8888/v1"}
     told = screen(STARTING | {"engine": engine})

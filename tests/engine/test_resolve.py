@@ -234,7 +234,7 @@ def test_a_faulty_site_file_says_where(site: Site) -> None:
     site.override('allow_sglang = "0.5.24"\nsglang = "0.5.24"\n')
     assert site.problems() == [
         "engine.toml: sglang: found an unknown key, expected "
-        '"allow_sglang"? Known keys: allow_sglang, arguments, environment, launch',
+        '"allow_sglang"? Known keys: allow_sglang, arguments, environment, adapters, launch',
         'engine.toml: allow_sglang: found "0.5.24", expected a list of versions of SGLang, such as ["0.5.24"]',
     ]
 

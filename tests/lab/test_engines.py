@@ -40,6 +40,7 @@ def test_it_comes_up_and_every_node_shows_it(engine_ring: EngineRing, clock: Clo
         ]
         assert seen["serving"] is (ring.ask(node, "GET", "/readyz").status == 200) is True
         assert seen["engine"]["openai"] == ("http://127.0.0.1:8888/v1" if ring.kind is SGLANG else "")
+        assert seen["engine"]["adapters"] == (["prefill_empty_cache", "serving_guards"] if ring.kind is SGLANG else [])
 
 
 @real
@@ -187,6 +188,16 @@ def test_a_wrong_model_path_is_held_with_the_first_exception(engine_ring: Engine
     assert "init" in held["deaths"][-1]["sentence"]
     kept = ring.incident(held["deaths"][-1]["epoch"], held["deaths"][-1]["node"])
     assert "/opt/sparkd/engine/models/absent" in kept["incident"]["first"]
+
+
+@real
+def test_an_adapter_that_cannot_be_is_held_with_its_sentence(engine_ring: EngineRing, clock: Clock) -> None:
+    ring = engine_ring
+    ring.free()
+    with ring.site('[adapters.tp3_pad]\npadding = "middle"\n'):
+        held = ring.until_held()
+    clock("until the ring was held, an adapter not being as asked")
+    assert "adapters.tp3_pad.padding: found 'middle', expected one of spread, end" in held["reason"]
 
 
 @real

@@ -64,3 +64,12 @@ def test_a_profile_that_contradicts_the_plan_is_refused_with_both_values(tmp_pat
     with pytest.raises(BadEnvironment) as caught:
         asked({"NCCL_IB_HCA": "=rocep1s0f0"}, engine(tmp_path, {"NCCL_IB_HCA": "mlx5_0"}))
     assert "environment.NCCL_IB_HCA: 'mlx5_0', but the plan of the fabric has '=rocep1s0f0'" in str(caught.value)
+
+
+def test_adapters_reach_the_engine_with_the_path_to_what_installs_them(tmp_path: Path) -> None:
+    adapters = {"SPARKD_ADAPTERS": '{"tp3_pad":{}}'}
+    own = {**GOOD, "PYTHONPATH": "/x"}
+    environ = engine_environ({**own, **adapters}, asked({**own, **adapters}, engine(tmp_path)))
+    assert environ["SPARKD_ADAPTERS"] == adapters["SPARKD_ADAPTERS"]
+    assert environ["PYTHONPATH"].endswith("/plugin")
+    assert "PYTHONPATH" not in engine_environ(own, asked(own, engine(tmp_path)))

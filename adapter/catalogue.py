@@ -1,0 +1,32 @@
+"""The adapters that there are. Each is imported only when it is wanted, or listed."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import NamedTuple
+
+from adapter.declare import Adapter, AdapterError, Options
+
+NAMES = (
+    "tp3_pad",
+    "engram_rows",
+    "engram_prefetch",
+    "mxfp8_b12x",
+    "prefill_empty_cache",
+    "serving_guards",
+)
+"""In the order in which they are installed."""
+
+
+class Loaded(NamedTuple):
+    adapter: Adapter
+    install: Callable[[Options], None]
+
+
+def load(name: str) -> Loaded:
+    """Raises AdapterError for a name that is none."""
+    if name not in NAMES:
+        raise AdapterError(f"adapters.{name}: there is no such adapter; there are {', '.join(NAMES)}")
+    module = importlib.import_module(f"adapter.{name}")
+    return Loaded(module.ADAPTER, module.install)

@@ -1,0 +1,1 @@
+"""`sparkd-engine`: the engine's installation, the checkpoint, its packed rows, and whether they fit."""
