@@ -149,6 +149,8 @@ def metadata(profile: Profile, versions: dict[str, str]) -> dict[str, list[str]]
         done = subprocess.run(
             [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed", "--no-deps",
              "--only-binary", ":all:", "--python-version", profile.python, "--implementation", "cp", *platforms,
+             # It asks the interpreter that it runs on, though another one was named.
+             "--ignore-requires-python",
              "--target", directory, "--report", "-", *(f"{name}=={version}" for name, version in versions.items())],
             check=True, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip

@@ -17,6 +17,7 @@ from runtime.engine_install.versions import OWN, PARTIAL, users_of
 from runtime.engine_install.wheels import bring, unpacked_size
 from runtime.trouble import Trouble
 
+MANY_FILES = 500
 COMPILED = 1.3
 """Bytes on disk for a byte that is unpacked, with the compiled modules."""
 
@@ -51,7 +52,7 @@ def install(
         }  # fmt: skip
         record(staging, facts, quiet=quiet)
         # Everything is on disk before the name says that it is there.
-        os.sync()
+        _on_disk(staging)
         if tree.exists():
             tree.replace(old)
         staging.replace(tree)
@@ -100,6 +101,19 @@ def _move_scripts(staging: Path, tree: Path) -> None:
         elif data.startswith(b"#!") and old in data.partition(b"\n")[0]:
             first, line, rest = data.partition(b"\n")
             script.write_bytes(first.replace(old, str(tree).encode()) + line + rest)
+
+
+def _on_disk(tree: Path) -> None:
+    """Everything below it. One by one is slow for many files; for few, `sync` would wait for what others write."""
+    files = [path for path in tree.rglob("*") if path.is_file() and not path.is_symlink()]
+    if len(files) > MANY_FILES:
+        os.sync()
+        return
+    for path in files:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    for directory in (tree, *(path for path in tree.rglob("*") if path.is_dir() and not path.is_symlink())):
+        sync_directory(directory)
 
 
 def _site(staging: Path) -> Path:
