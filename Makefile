@@ -1,6 +1,6 @@
 # Everything that a developer or a CI runner starts. The work itself is in the scripts that are named here.
 .DEFAULT_GOAL := help
-.PHONY: help deps deb lab lab-down test vm-test mutate soak bench lint clean
+.PHONY: help deps deb lab lab-down test vm-test mutate soak bench bench-runtime engine-trial lint clean
 LAB := tests/lab/lab
 BIN := .venv/bin
 # A completion, of a model that has learnt nothing.
@@ -56,6 +56,12 @@ vm-test: deb ## Real RDMA without hardware: three virtual machines with Soft-RoC
 bench: deb ## What planner and daemon cost, against the floor of the same run (root); ARGS="--rounds 5 --quick" for less
 	@$(BIN)/python -m ring_mesh bench
 	@$(BIN)/python -m tests.lab.bench $(ARGS)
+
+bench-runtime: deps ## How fast a checkpoint is verified, packed and fetched, beside sha256sum, cp and curl. ARGS="--gib 4"
+	@$(BIN)/python -m tests.runtime.throughput $(ARGS)
+
+engine-trial: deps ## Install the CPU profile of the lock for real, killed at random and gone on with. ARGS="--kills 9"
+	@$(BIN)/python -m tests.runtime.engine_install.trial $(ARGS)
 
 lint: deps ## The linters alone
 	@$(BIN)/ruff check .

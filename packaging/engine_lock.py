@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the locks in runtime/locks from packaging/engine/*.in: `.venv/bin/python packaging/engine_lock.py [PROFILE ..]`.
+"""Makes the locks in runtime/locks from packaging/engine/*.in: `.venv/bin/python packaging/engine_lock.py [PROFILE]`.
 
 uv resolves for the platform of the profile, whatever this machine is, and says which wheels there are; pip says what
 each of them needs. Both look where they are configured to look; where that was is not written down, because a wheel is
