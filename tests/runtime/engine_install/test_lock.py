@@ -30,7 +30,8 @@ def runs_on(wheel: Wheel, lock: Lock) -> bool:
     minor = int(lock.python.partition(".")[2])
     exact = f"cp3{minor}"
     python = any(
-        each in ("py3", f"py3{minor}", exact)
+        each in ("py3", exact)
+        or (re.fullmatch(r"py3\d+", each) is not None and int(each[3:]) <= minor)
         or ("abi3" in abis and re.fullmatch(r"cp3\d+", each) is not None and int(each[3:]) <= minor)
         for each in pythons
     )
