@@ -85,10 +85,9 @@ def asked(environ: Mapping[str, str], config: EngineConfig) -> dict[str, str]:
     return wanted
 
 
-def engine_environ(environ: Mapping[str, str], config: EngineConfig) -> dict[str, str]:
-    """The engine's whole environment. Nothing of SPARKD_*, where the group's key is, reaches it.
-
-    :raises BadEnvironment: as :func:`asked`.
+def engine_environ(environ: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """The engine's whole environment, with all that is ``wanted``. What the rank itself has of SPARKD_*, where the
+    group's key is, does not reach it.
     """
     kept = {name: value for name, value in environ.items() if not name.startswith("SPARKD_") and name not in _LAUNCHERS}
     defaults = {
@@ -99,4 +98,4 @@ def engine_environ(environ: Mapping[str, str], config: EngineConfig) -> dict[str
         # setproctitle writes over the memory that /proc/PID/environ shows, unless told not to.
         "SPT_NOENV": "1",
     }
-    return {**kept, **defaults, **asked(environ, config)}
+    return {**kept, **defaults, **wanted}

@@ -39,7 +39,7 @@ def test_only_rank_0_serves_and_the_others_answer_on_loopback_alone() -> None:
 
 def test_no_secret_and_nothing_of_systemd_reaches_the_engine(tmp_path: Path) -> None:
     own = {"NOTIFY_SOCKET": "/run/x", "JOURNAL_STREAM": "1:2", "WATCHDOG_USEC": "1", "PATH": "/bin", "HOME": "/x"}
-    environ = engine_environ({**GOOD, **own, "NCCL_NET": "IB"}, engine(tmp_path, {"SGLANG_X": "1"}))
+    environ = engine_environ({**GOOD, **own, "NCCL_NET": "IB"}, {"SGLANG_X": "1"})
     assert not [name for name in environ if name.startswith("SPARKD_")]
     assert GOOD["SPARKD_GROUP_KEY"] not in "".join(environ.values())
     assert {"NOTIFY_SOCKET", "JOURNAL_STREAM", "WATCHDOG_USEC"}.isdisjoint(environ)
