@@ -11,6 +11,7 @@ from typing import Any
 
 from runtime.durable import alone, gib
 from runtime.engine_install import lock as locks
+from runtime.engine_install import sources
 from runtime.engine_install.build import install
 from runtime.engine_install.tree import differences
 from runtime.engine_install.versions import OWN, ROOT, in_use, installed, prune, remove, use
@@ -40,6 +41,8 @@ def add(commands: Any) -> None:
     choosing.add_argument("--force", action="store_true", help="also while an engine runs the one in use")
     removing = _command(commands, "remove", _remove, "remove a version that is not in use")
     removing.add_argument("version", metavar="VERSION")
+    others = _command(commands, "sources", _sources, "sources of others that are no wheels, to the byte")
+    others.add_argument("--fetch", type=Path, metavar="DIR", help="bring them there; otherwise they are listed")
     pruning = _command(commands, "prune", _prune, "remove old versions, downloads, and what was never finished")
     pruning.add_argument(
         "--keep", type=int, default=1, metavar="N", help="versions beside the one in use (%(default)s)"
@@ -105,6 +108,15 @@ def _remove(options: argparse.Namespace) -> int:
     with alone(options.root / OWN):
         remove(options.root, options.version)
     print(f"{options.root / options.version}: removed")
+    return 0
+
+
+def _sources(options: argparse.Namespace) -> int:
+    for each in (found := sources.read()):
+        where = f"{sources.bring(each, options.fetch)}" if options.fetch else each.origin
+        print(f"{each.name} {each.commit[:12]} ({each.licence}): {where}")
+    if not found:
+        print("there is none")
     return 0
 
 
