@@ -95,16 +95,21 @@ def test_a_server_that_says_nothing_is_asked_again(origin: Path, tmp_path: Path)
 
 
 def test_a_redirect_is_followed_and_gets_no_token(origin: Path, tmp_path: Path) -> None:
-    with running(origin) as store, running(origin, Fault("redirect", SHARD, times=99, target=store.url)) as hub:
-        bring(source_of(hub), tmp_path / "copy")
+    fault = Fault("redirect", SHARD, times=99)
+    with running(origin) as store, running(origin, fault, token="secret") as hub:
+        fault.target = store.url
+        bring(source_of(hub, token="secret"), tmp_path / "copy")
 
-        assert {asked.path for asked in store.asked} == {f"/model-{SHARD}"}
+        assert {(asked.path, asked.authorization) for asked in store.asked} == {(f"/model-{SHARD}", "")}
+        assert {asked.authorization for asked in hub.asked} == {"Bearer secret"}
+        with pytest.raises(Trouble, match="HTTP 401"):
+            source_of(hub, token="wrong").manifest()
     assert_equal(origin, tmp_path / "copy")
 
 
 def test_a_token_is_not_sent_in_the_clear() -> None:
     with pytest.raises(Trouble, match="a token would go over the network unencrypted"):
-        Remote("http://127.0.0.1:1", token="secret")
+        Remote("http://192.0.2.1:1", token="secret")
 
 
 @pytest.mark.parametrize(
