@@ -209,3 +209,17 @@ def test_memory_is_bounded_to_the_stated_figure() -> None:
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert buffer.blocks * BLOCK < used <= packing.MEMORY_PER_WORKER
+
+
+def test_nothing_of_former_rows_is_left_behind_the_last_one(tmp_path: Path) -> None:
+    path = tmp_path / "shard"
+    path.write_bytes(b"w" * 256 * 45 + b"s" * 8 * 45)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        buffer = Buffer(256, 8, 3)
+        assert bytes(buffer.fill(descriptor, 0, 256 * 45, 45)).count(0) == 3 * (BLOCK - 15 * 264)
+        found = bytes(buffer.fill(descriptor, 0, 256 * 45, 17))
+    finally:
+        os.close(descriptor)
+    assert len(found) == 2 * BLOCK
+    assert found[BLOCK:] == (b"w" * 256 + b"s" * 8) * 2 + bytes(BLOCK - 2 * 264)
