@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import logging
 import os
 import signal
-import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from starlette.types import ASGIApp
-
 from sparkd import __version__
-from sparkd.api.guard import BodyLimit, TokenGuard
-from sparkd.api.later import Later
-from sparkd.api.listener import Listener, tcp_socket, unix_socket
-from sparkd.api.peer import peer_app
+from sparkd.api.listener import tcp_socket
 from sparkd.config import ConfigError, Problem, Settings, check_host, load
+from sparkd.config.secrets import check_tokens
 from sparkd.core.enginefacts import PROBE
 from sparkd.digests import digests, fingerprints
 from sparkd.environments import StartGids, environment_of_measuring, environment_of_ranks
@@ -40,10 +34,11 @@ from sparkd.host.rankfiles import RunFiles
 from sparkd.host.store import FileStore
 from sparkd.host.sysfs import SysfsRoce
 from sparkd.host.systemd import SystemdUnits
+from sparkd.listeners import listening
 from sparkd.peers.client import PeerClient
 from sparkd.peers.poller import Poller
 from sparkd.peers.reach import Reach
-from sparkd.peers.tls import Credentials, client_context, server_context
+from sparkd.peers.tls import Credentials, client_context
 from sparkd.ports import Archive, DoorError, EngineDoor, Witness
 from sparkd.reconcile.cycle import Site
 from sparkd.reconcile.events import EventLog
@@ -58,8 +53,6 @@ from sparkd.reconcile.status import Identity
 
 # sysexits.h; the unit does not restart after it (RestartPreventExitStatus=).
 EX_CONFIG = 78
-_SOCKET_MODE = 0o660
-_PER_PEER = 16  # connections; a peer keeps two
 _log = logging.getLogger("sparkd")
 
 
@@ -67,7 +60,9 @@ def check(config: Path) -> int:
     """`sparkd --check-config`: the files, and the host's routes against the base range."""
     try:
         settings = load(config)
-        problems = [*_profile_faults(settings), *check_host(settings, asyncio.run(_routes()))]
+        tokens: list[Problem] = []
+        check_tokens(settings.paths.tokens, tokens)
+        problems = [*tokens, *_profile_faults(settings), *check_host(settings, asyncio.run(_routes()))]
         if problems:
             raise ConfigError(problems)
     except (ConfigError, DoorError) as error:
@@ -117,8 +112,13 @@ async def _routes() -> list[tuple[str, str]]:
         links.close()
 
 
-async def _warn_of_overlap(settings: Settings) -> None:
-    """A range in use is no reason to leave, since a ring may be serving: starts are refused by a finding."""
+async def _warn(settings: Settings) -> None:
+    """Neither a range in use nor a spoilt list of tokens is a reason to leave, since a ring may be serving: starts are
+    refused by a finding, and tokens by the API."""
+    tokens: list[Problem] = []
+    check_tokens(settings.paths.tokens, tokens)
+    for problem in tokens:
+        _log.error("%s", problem)
     with contextlib.suppress(DoorError):
         for problem in check_host(settings, await _routes()):
             _log.error("%s", problem)
@@ -144,10 +144,10 @@ async def _run(settings: Settings) -> None:
             _log.warning("the kernel's log is not followed: %s", refused)
         stack.callback(log.close)
         loop.before_start(examiner.afresh)
-        listeners = await stack.enter_async_context(_listening(settings, loop))
+        listeners = await stack.enter_async_context(listening(settings, loop))
         # Peers and operators that connect meanwhile wait in the sockets' backlogs.
         await loop.cycle()
-        await _warn_of_overlap(settings)
+        await _warn(settings)
         async with asyncio.TaskGroup() as group:
             servers = [group.create_task(listener.serve()) for listener in listeners]
             running = (loop.run(), poller.run(), floor.run(), reach.run(), examiner.run())
@@ -294,38 +294,6 @@ def _reach(settings: Settings, poller: Poller) -> Reach:
     except OSError as error:
         raise OSError(f"cannot listen on {mine}, at any port: {error.strerror or error}") from None
     return Reach(sock, peers, ports)
-
-
-@contextlib.asynccontextmanager
-async def _listening(settings: Settings, loop: Loop) -> AsyncIterator[list[Listener]]:
-    def operator_app() -> ASGIApp:
-        return importlib.import_module("sparkd.api.app").operator_app(loop)  # type: ignore[no-any-return]
-
-    operators = BodyLimit(Later(operator_app))
-    address, _, port = settings.listen.operator.rpartition(":")
-    mine = str(settings.cluster.node(settings.node).address)
-    with contextlib.ExitStack() as stack:
-
-        def bound(where: str, make: Callable[[], socket.socket]) -> socket.socket:
-            try:
-                return stack.enter_context(make())
-            except OSError as error:
-                raise OSError(f"cannot listen on {where}: {error.strerror or error}") from None
-
-        local = bound("the API socket", lambda: unix_socket(settings.paths.run / "api.sock", _SOCKET_MODE))
-        tcp = bound(settings.listen.operator, lambda: tcp_socket(address, int(port)))
-        where = f"{mine}:{settings.listen.peer_port}"
-        peers = bound(where, lambda: tcp_socket(mine, settings.listen.peer_port))
-        yield [
-            Listener(operators, local),
-            Listener(TokenGuard(operators, settings.token), tcp),
-            Listener(
-                BodyLimit(peer_app(loop)),
-                peers,
-                server_context(Credentials.below(settings.paths.tls)),
-                per_caller=_PER_PEER,
-            ),
-        ]
 
 
 def _log_to_journal() -> None:

@@ -7,7 +7,8 @@ answer or refuses; it never blocks the event loop and never hangs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 from sparkd.core.actions import FabricChange
 from sparkd.core.boots import BootMemory
@@ -213,6 +214,22 @@ class HardwareDoor(Protocol):
 
     async def supervisors(self, known: HardwareFacts) -> HardwareFacts:
         """`known`, with a fresh look at who holds the ring's ports, and at the engine's profile."""
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What a token allows. `expires`: Unix seconds, None for never."""
+
+    name: str
+    role: Literal["read", "operate"]
+    expires: float | None = None
+
+
+class Tokens(Protocol):
+    """The tokens of this host's operators, as they are at the time of a request."""
+
+    def find(self, secret: str) -> Grant | None:
+        """Raises DoorError if they cannot be read."""
 
 
 class Clock(Protocol):

@@ -162,6 +162,21 @@ class Operation:
 
 
 @dataclass(frozen=True)
+class Trial:
+    """The answer to a change with dry_run: nothing has changed. `accepted`: it would be carried out; `changes`: and the
+    ring would not be as it is; else `code` and `summary` say why not. `findings`: all that is to be said of a start.
+    """
+
+    request: str
+    accepted: bool
+    changes: bool
+    code: str
+    summary: str
+    epoch: int
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True)
 class OperationStatus:
     """`state`: running, done, failed (the ring is held), or superseded by a later epoch.
 
@@ -192,7 +207,21 @@ class Event:
 
 @dataclass(frozen=True)
 class Events:
+    """GET /v1/events. `last`: the newest id. `lost`: events between `after` and the first of these are gone, because
+    too many came after them, or because `after` is of the time before this daemon's start. `daemon` is new with each
+    start, and ids with it."""
+
     events: tuple[Event, ...]
+    last: int
+    lost: bool = False
+    daemon: str = ""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Told to a follower of /v1/events in place of events that are gone; `last`, `daemon`: as in Events."""
+
+    daemon: str
     last: int
 
 
@@ -279,7 +308,8 @@ class PeerRequest:
     """An operator's request, handed to the conductor; or the conductor's to a peer, to examine its host before a start.
 
     `request`: start, stop, clear, hold, resume or examine; `by`: who asked, and where; `reason`: of a hold; `force`: a
-    stop also of a ring in maintenance; `drain`: seconds that a stop leaves to the requests that run.
+    stop also of a ring in maintenance; `drain`: seconds that a stop leaves to the requests that run; `expect`: the
+    epoch that has to be in force; `trial`: change nothing.
     """
 
     request: str
@@ -287,6 +317,8 @@ class PeerRequest:
     reason: str = ""
     force: bool = False
     drain: float = 0.0
+    expect: int | None = None
+    trial: bool = False
 
 
 @dataclass(frozen=True)

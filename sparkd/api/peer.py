@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -11,8 +11,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sparkd import wire
-from sparkd.api.admission import NAMES
 from sparkd.api.answer import EPOCHS, json
+from sparkd.api.callers import NAMES
 from sparkd.api.problems import on_http, on_refusal, problem
 from sparkd.core.intent import Request as Change
 from sparkd.core.model import Report
@@ -57,7 +57,11 @@ def peer_app(loop: Loop) -> ASGIApp:
         # An operator is named by the node that was asked; by whom it was handed over, the certificate says.
         way = "" if any(asked.by.endswith(f" on {name}") for name in _names(request)) else " by way of "
         by = asked.by + (way and way + (", ".join(sorted(_names(request))) or "nobody"))
-        made = await loop.conduct(cast(Change, asked.request), by, asked.reason, force=asked.force, drain=asked.drain)
+        what = cast(Change, asked.request)
+        options: Any = {"force": asked.force, "drain": asked.drain, "expect": asked.expect}
+        if asked.trial:
+            return json(await loop.rehearse(what, by, asked.reason, **options))
+        made = await loop.conduct(what, by, asked.reason, **options)
         return json(made, 202)
 
     async def incidents(_: Request) -> Response:

@@ -16,7 +16,6 @@ from sparkd.cli.failure import Exit, Failure
 from sparkd.config import DEFAULT_CONFIG
 
 SOCKET = Path("/run/sparkd/api.sock")
-TOKEN_FILE = Path("/etc/sparkd/token")
 _BODY_LIMIT = 16 * 1024 * 1024
 _NOT_CONFIGURED = (
     "make a configuration with `sparkctl cluster create` and put it here with `sparkctl cluster install`; "
@@ -24,7 +23,10 @@ _NOT_CONFIGURED = (
 )
 _NOT_RUNNING = "systemctl start sparkd; if it fails: sparkd --check-config; journalctl -u sparkd -n 20"
 # What the API advises is for programs that talk to it themselves.
-_HINTS = {"token-missing": f"--token-file FILE, with the token that is in {TOKEN_FILE}; or leave --url out"}
+_HINTS = {
+    "token-missing": "--token-file FILE, with a token of `sparkctl token create`; or leave --url out, "
+    "and be root or in group sparkd"
+}
 _EXITS = {401: Exit.DENIED, 403: Exit.DENIED, 409: Exit.REFUSED, 503: Exit.UNREACHABLE}
 
 Json = dict[str, Any]
@@ -141,17 +143,16 @@ def parse_url(url: str) -> tuple[str, int]:
 
 
 def read_token(file: Path | None) -> str | None:
-    """The token in the file, or in the default one if there is none given and it can be read. Raises Failure."""
-    path = file or TOKEN_FILE
+    """The token in the file; None without one. Raises Failure."""
+    if file is None:
+        return None
     try:
-        token = path.read_text(encoding="ascii").strip()
+        token = file.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
-        if file is None:
-            return None
         reason = error.strerror if isinstance(error, OSError) else "not ASCII"
-        raise Failure(Exit.CONFIG, f"cannot read the token in {path}: {reason}") from error
+        raise Failure(Exit.CONFIG, f"cannot read the token in {file}: {reason}") from error
     if not token.isprintable() or " " in token or not token:
-        raise Failure(Exit.CONFIG, f"{path} holds no token: expected one word")
+        raise Failure(Exit.CONFIG, f"{file} holds no token: expected one word")
     return token
 
 

@@ -28,7 +28,7 @@ def add_commands(commands: Commands) -> None:
     command = inner.add_parser("create", help=text, description=f"{text.capitalize()}. They are secrets.")
     command.add_argument("file", type=Path, metavar="CLUSTER.toml", help="a [cluster] table; others as in sparkd.toml")
     command.add_argument("--out", type=Path, required=True, metavar="DIR", help="gets DIR/ca and DIR/NODE")
-    force = "go on in an existing DIR: its CA, token and cluster key stay, all else is made anew"
+    force = "go on in an existing DIR: its CA and cluster key stay, all else is made anew"
     command.add_argument("--force", action="store_true", help=force)
     command.set_defaults(run=lambda options: create(options.file, options.out, force=options.force))
 
@@ -47,7 +47,7 @@ def create(description: Path, out: Path, *, force: bool) -> Exit:
 
     made = bundle.create(description, out, force=force, now=datetime.now(UTC))
     if made.kept:
-        say(f"{out}: kept the CA, the token and the cluster's key; certificates and sparkd.toml are new")
+        say(f"{out}: kept the CA and the cluster's key; certificates and sparkd.toml are new")
     for node in made.nodes:
         say(f"{out / node}: copy it to {node}; there, as root: sparkctl cluster install {node}")
     say(f"{out / bundle.CA}: signs further nodes; keep it in a safe place, on none of the nodes")

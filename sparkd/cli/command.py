@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sparkd import __version__
-from sparkd.cli import cluster, discover, doctor, fabric, incidents, profile, ring, show
-from sparkd.cli.client import SOCKET, TOKEN_FILE, Client, parse_url, read_token
+from sparkd.cli import cluster, discover, doctor, fabric, incidents, profile, ring, show, token
+from sparkd.cli.client import SOCKET, Client, parse_url, read_token
 from sparkd.cli.failure import MEANINGS, Exit, Failure
 from sparkd.cli.render import findings
 from sparkd.cli.text import clean, style_of
@@ -129,6 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     fabric.add_commands(commands, daemon, _client)
     profile.add_commands(commands)
     cluster.add_commands(commands)
+    token.add_commands(commands)
     return parser
 
 
@@ -142,8 +143,8 @@ def _daemon_options() -> argparse.ArgumentParser:
     group = parser.add_argument_group("where sparkd listens")
     group.add_argument("--socket", type=Path, default=SOCKET, metavar="PATH", help=f"Unix socket (default {SOCKET})")
     group.add_argument("--url", metavar="URL", help="http://127.0.0.1:PORT in place of the Unix socket")
-    token_help = f"with --url: the token that allows changes (default {TOKEN_FILE}, if it can be read)"
-    group.add_argument("--token-file", type=Path, metavar="FILE", help=token_help)
+    text = "with --url: holds a token that allows changes (sparkctl token create)"
+    group.add_argument("--token-file", type=Path, metavar="FILE", help=text)
     return parser
 
 

@@ -101,6 +101,9 @@ class Cycle:
         """`told` is called with what each cycle has seen."""
         self._followers.append(told)
 
+    def unfollow(self, told: Callable[[Snapshot], None]) -> None:
+        self._followers.remove(told)
+
     async def run(self) -> None:
         """Cycles until cancelled."""
         time = asyncio.get_running_loop().time

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import deque
+from collections.abc import Callable
 
 from sparkd.core.decide import Decision
 from sparkd.core.model import Finding, Intent, Phase
@@ -28,6 +29,14 @@ class EventLog:
         self._findings: dict[tuple[str, str, str], Finding] = {}
         self._epoch = 0
         self._phase: Phase = "down"
+        self._followers: list[Callable[[], None]] = []
+
+    def follow(self, told: Callable[[], None]) -> None:
+        """`told` is called when there is another event."""
+        self._followers.append(told)
+
+    def unfollow(self, told: Callable[[], None]) -> None:
+        self._followers.remove(told)
 
     def add(self, kind: str, text: str, level: int = logging.INFO, epoch: int | None = None) -> None:
         """`epoch`, if it is not the one in force before."""
@@ -36,6 +45,8 @@ class EventLog:
         event = Event(self._last, self._clock.now(), self._node, kind, epoch, self._phase, text)
         self._events.append(event)
         _log.log(level, "%s", text)
+        for told in self._followers:
+            told()
 
     def at(self, intent: Intent, phase: Phase) -> None:
         """The epoch and phase that what follows belongs to."""
@@ -81,6 +92,9 @@ class EventLog:
         self._failure = ""
 
     def since(self, after: int, limit: int) -> Events:
-        """The newest `limit` events whose id is above `after`, oldest first."""
-        chosen = [event for event in self._events if event.id > after]
-        return Events(tuple(chosen[-limit:]) if limit > 0 else (), self._last)
+        """The newest `limit` events whose id is above `after`, oldest first; all that are kept if `after` is an id that
+        this daemon has not given yet, since then it is an earlier one's."""
+        known = after <= self._last
+        chosen = [event for event in self._events if event.id > after or not known]
+        lost = not known or (bool(self._events) and 0 < after < self._events[0].id - 1)
+        return Events(tuple(chosen[-limit:]) if limit > 0 else (), self._last, lost)

@@ -247,7 +247,12 @@ class FakeRing:
                 if not 1 <= limit <= 500:
                     return problem(422, "bad-request", "query.limit: out of range")
                 chosen = [event for event in self.events if event["id"] > after]
-                return 200, {"events": chosen[-limit:], "last": self.events[-1]["id"] if self.events else 0}
+                return 200, {
+                    "events": chosen[-limit:],
+                    "last": self.events[-1]["id"] if self.events else 0,
+                    "lost": False,
+                    "daemon": "1",
+                }
             case "POST", _ if path.startswith("/v1/ring/"):
                 return self.change(path.removeprefix("/v1/ring/"))
         return problem(404, "not-found", "Not Found")

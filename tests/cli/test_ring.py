@@ -178,7 +178,7 @@ def test_looking_over_tcp_takes_no_token() -> None:
 def test_over_tcp_without_a_token_the_option_is_named() -> None:
     with serve(FakeRing()) as port, pytest.raises(Failure) as caught:
         Client(tcp=("127.0.0.1", port)).post("/v1/ring/stop")
-    assert caught.value.hint.startswith("--token-file FILE, with the token that is in /etc/sparkd/token")
+    assert caught.value.hint.startswith("--token-file FILE, with a token of `sparkctl token create`")
 
 
 def test_the_sentence_of_the_answer_is_not_told_again(ring: FakeRing, ctl: Ctl) -> None:

@@ -61,7 +61,7 @@ class Bench:
         self.files = CountedFiles(site.root)
         paths = Paths.beside(site.etc / "sparkd.toml", {})
         engine = Engine("sglang", profile="tiny", python=PYTHON)
-        self.settings = Settings("spark1", CLUSTER, Policy(), 5.0, engine, Listen(), paths, None, b"", Keeping())
+        self.settings = Settings("spark1", CLUSTER, Policy(), 5.0, engine, Listen(), paths, b"", Keeping())
         self.engine = Sglang(self.settings, self.files, site.share)
 
     async def verdicts(self) -> dict[str, str]:

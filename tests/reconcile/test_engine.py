@@ -52,7 +52,7 @@ class Bench:
             site.install()
             paths = Paths.beside(site.etc / "sparkd.toml", {})
             engine = Engine("sglang", profile="tiny", python=PYTHON)
-            settings = Settings(name, CLUSTER, Policy(), 60.0, engine, Listen(), paths, None, b"")
+            settings = Settings(name, CLUSTER, Policy(), 60.0, engine, Listen(), paths, b"")
             self.engines[name] = Sglang(settings, EngineFiles(site.root), site.share)
 
     async def refusal(self) -> list[tuple[str, str, str]]:
