@@ -1,6 +1,6 @@
 # Everything that a developer or a CI runner starts. The work itself is in the scripts that are named here.
 .DEFAULT_GOAL := help
-.PHONY: help deps deb lab lab-down test vm-test mutate soak bench bench-runtime engine-trial fuzz api lint clean
+.PHONY: help deps deb lab lab-down test vm-test mutate soak bench bench-runtime engine-trial model-trial fuzz api lint clean
 LAB := tests/lab/lab
 BIN := .venv/bin
 # A completion, of a model that has learnt nothing.
@@ -64,6 +64,9 @@ bench: deb ## What planner and daemon cost, against the floor of the same run (r
 
 bench-runtime: deps ## How fast a checkpoint is verified, packed and fetched, beside sha256sum, cp and curl. ARGS="--gib 4"
 	@$(BIN)/python -m tests.runtime.throughput $(ARGS)
+
+model-trial: deps ## Fetch a made-up checkpoint of some GiB from a hub that goes wrong, verify it, pack it. ARGS="--gib 4"
+	@$(BIN)/python -m tests.runtime.checkpoint.trial $(ARGS)
 
 engine-trial: deps ## Install the CPU profile of the lock for real, killed at random and gone on with. ARGS="--kills 9"
 	@$(BIN)/python -m tests.runtime.engine_install.trial $(ARGS)
