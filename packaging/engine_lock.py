@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Makes the locks in runtime/locks from packaging/engine/*.in: `.venv/bin/python packaging/engine_lock.py [PROFILE]`.
 
 uv resolves for the platform of the profile, whatever this machine is, and says which wheels there are; pip says what
