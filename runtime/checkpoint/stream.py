@@ -15,7 +15,7 @@ from runtime.trouble import Trouble
 BUFFER = 1 << 20
 ATTEMPTS = 8
 """Requests in a row of one stream that bring no byte, after which it is given up."""
-WRONG_LENGTHS = 3
+WRONG_LENGTHS = 5
 """Answers in a row of one stream that tell another length than the manifest: then it is another file."""
 BACKOFF_LIMIT = 60.0
 PARTIAL_CONTENT = 206

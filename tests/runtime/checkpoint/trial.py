@@ -73,7 +73,7 @@ def main() -> int:
 
 def fault(chance: random.Random) -> Fault:
     """Something that goes wrong once."""
-    kind = chance.choice(["reset", "reset", "short", "short", "whole", "length", "status", "status", "status"])
+    kind = chance.choice(["reset"] * 4 + ["short"] * 3 + ["status"] * 4 + ["whole", "length"])
     status = chance.choice([416, 429, 500, 503])
     headers = {"Retry-After": "0"} if status == 429 else {}
     return Fault(kind, "safetensors", after=chance.randrange(1 << 25), status=status, headers=headers)
