@@ -9,8 +9,8 @@ import pytest
 from sparkd.config.secrets import check_tokens
 from sparkd.config.settings import Api, Problem
 from sparkd.config.tokens import Token, digest, render
-from tests.config.test_load import Configured
 from tests.config.etc import Etc
+from tests.config.test_load import Configured
 
 
 def test_an_address_for_operators_elsewhere(configured: Configured) -> None:
