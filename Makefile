@@ -1,6 +1,6 @@
 # Everything that a developer or a CI runner starts. The work itself is in the scripts that are named here.
 .DEFAULT_GOAL := help
-.PHONY: help deps deb lab lab-down test vm-test mutate soak bench bench-runtime engine-trial model-trial fuzz api lint clean
+.PHONY: help deps deb lab lab-down test vm-test mutate soak bench bench-runtime engine-trial model-trial fuzz api pictures lint clean
 LAB := tests/lab/lab
 BIN := .venv/bin
 # A completion, of a model that has learnt nothing.
@@ -61,6 +61,10 @@ fuzz: deps ## schemathesis against the three listeners for MINUTES (10), with wh
 bench: deb ## What planner and daemon cost, against the floor of the same run (root); ARGS="--rounds 5 --quick" for less
 	@$(BIN)/python -m ring_mesh bench
 	@$(BIN)/python -m tests.lab.bench $(ARGS)
+	@$(BIN)/python -m tests.lab.apibench
+
+pictures: deps ## The page with a ring in each state, wide and narrow, light and dark, as PNG in build/page (chromium)
+	@$(BIN)/python -m tests.page.shots build/page
 
 bench-runtime: deps ## How fast a checkpoint is verified, packed and fetched, beside sha256sum, cp and curl. ARGS="--gib 4"
 	@$(BIN)/python -m tests.runtime.throughput $(ARGS)

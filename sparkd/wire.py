@@ -24,6 +24,8 @@ from sparkd.core.model import (
     Report,
     RoceFact,
 )
+from sparkd.core.progress import Work
+from sparkd.core.smokes import SmokeRun
 
 WIRE_VERSION = 1
 T = TypeVar("T")
@@ -108,6 +110,16 @@ class BudgetStatus:
 
 
 @dataclass(frozen=True)
+class NodeMemory:
+    """To the nearest 64 MiB, as the node last told; null if it has not. Its rank is killed below the floor; 0: none."""
+
+    node: str
+    total_kib: int | None
+    available_kib: int | None
+    floor_kib: int | None
+
+
+@dataclass(frozen=True)
 class DrainStatus:
     """`left` of the `seconds` that requests have to come to their end. `running`: how many, null while not told."""
 
@@ -124,6 +136,7 @@ class RingStatus:
     `cables`: the complete ring that the ports hear, each as "spark1.0~spark2.1"; empty while there is none.
     `maintenance`: null unless sparkctl hold is in force. `rails`: those whose measurement counts. `drain`: null unless
     the ring drains, and then `want` is "down". `serving`: it takes requests, and as far as is known answers them.
+    `work`: what the engine does now, null while it does not serve or if it does not tell.
     """
 
     phase: str
@@ -147,6 +160,8 @@ class RingStatus:
     maintenance: Maintenance | None = None
     rails: tuple[RailStatus, ...] = ()
     budget: BudgetStatus | None = None
+    memory: tuple[NodeMemory, ...] = ()
+    work: Work | None = None
     drain: DrainStatus | None = None
     serving: bool = False
 
@@ -240,6 +255,36 @@ class HostStatus:
 
 
 @dataclass(frozen=True)
+class RailHistory:
+    """Bytes per second through a port of this host, RDMA and all else."""
+
+    device: str
+    received: tuple[float | None, ...]
+    sent: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class History:
+    """GET /v1/history: the last hour, a sample each `step` seconds, as `node` saw it. `last`: the number of the newest.
+
+    The lists run side by side, the oldest sample first; null is what was not known. `at`: Unix seconds; memory of this
+    host in bytes; tokens per second, and requests that run and wait, are those of the ring's engine.
+    """
+
+    node: str
+    last: int
+    step: float
+    at: tuple[float, ...]
+    phases: tuple[str, ...]
+    memory_total: int
+    memory_available: tuple[float | None, ...]
+    tokens_per_second: tuple[float | None, ...]
+    running: tuple[float | None, ...]
+    queued: tuple[float | None, ...]
+    rails: tuple[RailHistory, ...]
+
+
+@dataclass(frozen=True)
 class CheckStatus:
     """`verdict`: pass, fail, unknown or not-applicable; `why` is one clause for each of them."""
 
@@ -301,6 +346,15 @@ class IncidentDetails:
 
     epoch: int
     nodes: tuple[NodeIncident, ...]
+
+
+@dataclass(frozen=True)
+class SmokeRuns:
+    """GET /v1/smoke: what rank 0's host, `node`, has kept, the newest first. `error`: why that is not known."""
+
+    node: str
+    runs: tuple[SmokeRun, ...]
+    error: str = ""
 
 
 @dataclass(frozen=True)

@@ -144,14 +144,17 @@ class Site:
 
 
 def over_tcp(site: Site, tokens: Tokens, *, reading_open: bool, now: Callable[[], float] = time.time) -> Identify:
-    """Of a TCP listener: by a token. `reading_open`: looking takes none."""
+    """Of a TCP listener: by a token. `reading_open`: looking takes none.
+
+    Nor do the page's own files, which have nothing of the ring in them, and ask for the token themselves.
+    """
 
     def identify(scope: Scope, change: bool) -> Caller | Refused:
         refusal = site.refusal(scope)
         if refusal is not None:
             return refusal
         given = header(scope, b"authorization")
-        if reading_open and not change:
+        if (reading_open or _is_page(scope["path"])) and not change:
             return Caller("anybody", _address(scope), "read", _address(scope))
         scheme, _, secret = given.partition(b" ")
         if scheme.lower() != b"bearer" or not secret.strip():
@@ -163,6 +166,10 @@ def over_tcp(site: Site, tokens: Tokens, *, reading_open: bool, now: Callable[[]
         return _bearer(found, scope, now())
 
     return identify
+
+
+def _is_page(path: str) -> bool:
+    return path == "/" or path.startswith("/page/")
 
 
 def _bearer(found: Grant | None, scope: Scope, now: float) -> Caller | Refused:

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sparkd import __version__
-from sparkd.api import host, problems, ring, stream
+from sparkd.api import dashboard, host, problems, ring, stream
 from sparkd.api.document import document
 from sparkd.api.guard import header
 from sparkd.reconcile.loop import Loop, Refusal
@@ -93,5 +93,6 @@ def operator_app(loop: Loop) -> FastAPI:
     )
     app.add_middleware(_Resources, loop=loop)
     app.include_router(ring.router(loop))
+    app.include_router(dashboard.router(loop))
     app.include_router(host.router(loop, Metrics(loop)))
     return app

@@ -90,6 +90,6 @@ def router(loop: Loop, metrics: Metrics) -> APIRouter:
     @api.get("/metrics", response_class=PlainTextResponse, responses=documented(503))
     async def get_metrics() -> Response:
         # As a header, since Starlette before 0.35 appends another charset to a media type that has one.
-        return Response(metrics.text(), headers={"Content-Type": _EXPOSITION})
+        return Response(await metrics.text(), headers={"Content-Type": _EXPOSITION})
 
     return api

@@ -73,12 +73,16 @@ def peer_app(loop: Loop) -> ASGIApp:
             return problem("bad-request", f"query.epoch: {epoch!r} is no epoch")
         return json(await loop.own_incident(int(epoch)))
 
+    async def smoke(_: Request) -> Response:
+        return json(await loop.own_smokes())
+
     return _Application(
         {
             "/peer/v1/report": {"GET": get_report, "POST": exchange},
             "/peer/v1/intent": {"POST": intent},
             "/peer/v1/incidents": {"GET": incidents},
             "/peer/v1/incident": {"GET": incident},
+            "/peer/v1/smoke": {"GET": smoke},
         }
     )
 

@@ -123,6 +123,11 @@ def router(loop: Loop) -> APIRouter:
         """The evidence of one failure, by the epoch that it ended, from every node."""
         return json(await loop.incident(epoch))
 
+    @api.get("/smoke", response_model=wire.SmokeRuns)
+    async def smoke() -> Response:
+        """What came of the smoke tests that the engine had to pass before it was ready, by epoch, from any node."""
+        return json(await loop.smokes())
+
     @api.get("/plan", responses=documented(304), summary="The planned fabric: cables, links, ends, routes, environment")
     async def plan(request: Request) -> Response:
         return Encoded(loop.plan()).answer(request)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sparkd import __version__
-from sparkd.cli import cluster, discover, doctor, fabric, incidents, profile, ring, show, token
+from sparkd.cli import cluster, discover, doctor, fabric, incidents, profile, ring, show, smoke, token
 from sparkd.cli.client import SOCKET, Client, parse_url, read_token
 from sparkd.cli.failure import MEANINGS, Exit, Failure
 from sparkd.cli.render import findings
@@ -126,6 +126,7 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(run=lambda options: show.events(_client(options), as_json=options.json, follow=options.follow))
 
     incidents.add_commands(commands, daemon, _client)
+    smoke.add_commands(commands, daemon, _client)
     fabric.add_commands(commands, daemon, _client)
     profile.add_commands(commands)
     cluster.add_commands(commands)

@@ -109,7 +109,7 @@ def _wanted(ring: Json) -> str:
     if by in ("", "nobody"):
         return f"wanted {want}: {reason}"
     # Over which socket is for the journal.
-    by = re.sub(r"^operator (?:over the Unix socket|at \S+) on ", "operator on ", by)
+    by = re.sub(r" \((?:uid \d+|token)\)(?: at \S+)? on ", " on ", by)
     return f"wanted {want} by {by}" if reason in _ASKED else f"wanted {want} by {by}: {reason}"
 
 

@@ -16,6 +16,7 @@ from sparkd.core.cabling import plan_of
 from sparkd.core.decide import Decision, decide
 from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import Finding, Intent, Report, Unknown
+from sparkd.core.smokes import SmokeRun
 from sparkd.core.snapshot import Snapshot
 from sparkd.ports import DoorError
 from sparkd.reconcile import status
@@ -56,7 +57,13 @@ class Forwarded:
     body: Mapping[str, object]
 
 
+async def _no_smokes() -> tuple[SmokeRun, ...]:
+    """Of an engine that has none, such as the probe."""
+    return ()
+
+
 class Loop(Cycle):
+    _read_smokes: Callable[[], Awaitable[tuple[SmokeRun, ...]]] = staticmethod(_no_smokes)
     _known: tuple[object, tuple[Snapshot, Decision]] | None = None
     _told_ring: tuple[object, wire.RingStatus] | None = None
 
@@ -273,6 +280,14 @@ class Loop(Cycle):
         intent = self.state.intent
         return dict(plan_as_json(plan_of(self.site.cluster, intent.cables, intent.addresses)))
 
+    def gates(self) -> dict[str, bool]:
+        """Whether each gate of a start is open, as this host sees it."""
+        snapshot, _ = self._now()
+        return {gate.__name__: not gate(snapshot) for gate in gates.GATES}
+
+    def history(self, after: int) -> wire.History:
+        return self.samples.after(after, self.site.node)
+
     def doctor(self) -> wire.DoctorStatus:
         return status.doctors(*self._now())
 
@@ -292,6 +307,27 @@ class Loop(Cycle):
 
     async def own_incident(self, epoch: int) -> wire.NodeIncident:
         return await self._incidents.own_details(epoch)
+
+    def smokes_from(self, read: Callable[[], Awaitable[tuple[SmokeRun, ...]]]) -> None:
+        """`read` gives what this host's rank has kept of its smoke tests. Without it there is nothing."""
+        self._read_smokes = read
+
+    async def own_smokes(self) -> wire.SmokeRuns:
+        """Never raises: what cannot be read is said."""
+        try:
+            return wire.SmokeRuns(self.site.node, await self._read_smokes())
+        except DoorError as error:
+            return wire.SmokeRuns(self.site.node, (), str(error))
+
+    async def smokes(self) -> wire.SmokeRuns:
+        """What rank 0's host has kept of the smoke tests."""
+        conductor = self.site.cluster.conductor.name
+        if self.site.node == conductor:
+            return await self.own_smokes()
+        try:
+            return wire.loads(wire.SmokeRuns, await self._peers.fetch(conductor, "smoke"))
+        except (DoorError, wire.WireError) as error:
+            return wire.SmokeRuns(conductor, (), str(error))
 
     def examined(self, facts: HardwareFacts) -> None:
         """The host's hardware has been looked at."""
@@ -317,7 +353,8 @@ class Loop(Cycle):
         now, views, reached = self._clock.now(), self._peers.views(), self._reached()
         heard = tuple((view.report, view.error, view.age is None) for view in views)
         # A page and a probe may ask hundreds of times a second, and ages are told to a tenth of one.
-        seen = (self._last, self.state.intent, self.state.attempt, self._failure, round(now, 1), heard, reached)
+        tried = tuple((fact.peer, fact.port, fact.answer, fact.why) for fact in reached)
+        seen = (self._last, self.state.intent, self.state.attempt, self._failure, round(now, 1), heard, tried)
         if self._known is not None and self._known[0] == seen:
             return self._known[1]
         # The attempt stays the one that was there when the units were looked at: one that has been started since has

@@ -79,6 +79,7 @@ class FakeRing:
     """Those that have been measured: see `rail`."""
     doctor: Json = field(default_factory=dict)
     incidents: Json = field(default_factory=dict)
+    smoke: Json = field(default_factory=dict)
     details: dict[int, Json] = field(default_factory=dict)
     accepted: str = "accepted"
     """What is said of a change."""
@@ -130,6 +131,8 @@ class FakeRing:
             "rails": self.rails,
             "deaths": [],
             "budget": {"used": 0, "restarts": 3, "window": 3600.0},
+            "memory": [],
+            "work": None,
             "drain": None,
             "serving": self.phase in ("ready", "degraded"),
             "maintenance": {"by": "x", "reason": "", "at": 0.0, "on": True, "blind": False}
@@ -227,8 +230,8 @@ class FakeRing:
                 return 200, self.look()
             case "GET", "/v1/plan":
                 return 200, plan(self.wires, self.nodes)
-            case "GET", "/v1/host":
-                return 200, self.host()
+            case "GET", "/v1/host" | "/v1/smoke":
+                return 200, self.host() if path == "/v1/host" else self.smoke
             case "GET", _ if path.startswith("/v1/incidents"):
                 return self.incident(path)
             case "GET", "/v1/doctor":

@@ -36,6 +36,7 @@ INSTALLED = {
     "/usr/lib/sparkd/drop-caches": "-rwxr-xr-x",
     "/usr/lib/sparkd/measure": "-rwxr-xr-x",
     "/usr/lib/sparkd/rank": "-rwxr-xr-x",
+    "/usr/lib/systemd/catalog/sparkd.catalog": "-rw-r--r--",
     "/usr/lib/systemd/network/10-sparkd-fabric.network": "-rw-r--r--",
     "/usr/lib/sysusers.d/sparkd.conf": "-rw-r--r--",
     "/usr/sbin/sparkd": "-rwxr-xr-x",
@@ -48,6 +49,9 @@ INSTALLED = {
     "/usr/share/man/man8/sparkd-engine.8.gz": "-rw-r--r--",
     "/usr/share/man/man8/sparkd.8.gz": "-rw-r--r--",
     "/usr/share/polkit-1/rules.d/50-sparkd.rules": "-rw-r--r--",
+    "/usr/share/sparkd/grafana/sparkd.json": "-rw-r--r--",
+    "/usr/share/sparkd/prometheus/scrape.yml": "-rw-r--r--",
+    "/usr/share/sparkd/prometheus/sparkd.rules.yml": "-rw-r--r--",
     "/usr/share/sparkd/profiles/deepseek-v4.1-flash-tp3.toml": "-rw-r--r--",
     # Compiles the private modules anew when the distribution changes its Python.
     "/usr/share/python3/runtime.d/sparkd.rtupdate": "-rwxr-xr-x",
@@ -58,6 +62,7 @@ BRINGS = {
     "cryptography": "python3-cryptography",
     "fastapi": "python3-fastapi",
     "gi": "python3-gi",
+    "h11": "python3-h11",
     "prometheus_client": "python3-prometheus-client",
     "pydantic": "python3-pydantic",
     "pydbus": "python3-pydbus",
@@ -221,7 +226,7 @@ def test_the_manual_of_sparkctl_knows_its_commands_options_and_exit_codes(capsys
     def inner(text: str) -> list[str]:
         return re.findall(r"^ {4}([a-z]+)(?: |$)", text, re.MULTILINE)
 
-    groups = ("cluster", "fabric", "profile")
+    groups = ("cluster", "fabric", "profile", "token")
     commands: list[tuple[str, ...]] = [(name,) for name in inner(shown()) if name not in groups]
     commands += [(group, name) for group in groups for name in inner(shown(group))]
     documented = set(re.findall(r"^\.B sparkctl ([a-z]+(?: [a-z]+)?)$", page, re.MULTILINE))

@@ -303,6 +303,8 @@ class Cluster:
     @staticmethod
     def _fetcher(machine: Machine) -> Fetcher:
         async def answer(path: str) -> bytes:
+            if path == "smoke":
+                return wire.dumps(await machine.loop.own_smokes())
             if path == "incidents":
                 return wire.dumps(await machine.loop.own_incidents())
             return wire.dumps(await machine.loop.own_incident(int(path.removeprefix("incident?epoch="))))
