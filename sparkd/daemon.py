@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import ssl
+import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from sparkd.api.listener import tcp_socket
 from sparkd.config import ConfigError, Problem, Settings, check_host, load
 from sparkd.config.secrets import check_tokens
 from sparkd.core.enginefacts import PROBE
+from sparkd.core.smokes import SmokeRun
 from sparkd.digests import digests, fingerprints
 from sparkd.environments import StartGids, environment_of_measuring, environment_of_ranks
 from sparkd.host.clock import SystemClock
@@ -24,6 +26,7 @@ from sparkd.host.gids import SysfsGids
 from sparkd.host.hardware import Hardware
 from sparkd.host.hello import MulticastHellos
 from sparkd.host.identity import node_id
+from sparkd.host.journal import to_journal
 from sparkd.host.kmsg import KernelLog
 from sparkd.host.netlink import NetlinkLinks
 from sparkd.host.notify import SystemdNotifier
@@ -39,17 +42,20 @@ from sparkd.peers.client import PeerClient
 from sparkd.peers.poller import Poller
 from sparkd.peers.reach import Reach
 from sparkd.peers.tls import Credentials, client_context
-from sparkd.ports import Archive, DoorError, EngineDoor, Witness
+from sparkd.ports import Archive, DoorError, EngineDoor, JournalReader, Witness
 from sparkd.reconcile.cycle import Site
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.examiner import Examiner
 from sparkd.reconcile.executor import Executor, State
 from sparkd.reconcile.floor import FloorGuard
 from sparkd.reconcile.incidents import Incidents
+from sparkd.reconcile.journals import Journals
 from sparkd.reconcile.kernellog import KernelWatch
 from sparkd.reconcile.loop import Loop
+from sparkd.reconcile.messages import as_audit
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.status import Identity
+from sparkd.reload import Reload
 
 # sysexits.h; the unit does not restart after it (RestartPreventExitStatus=).
 EX_CONFIG = 78
@@ -134,6 +140,8 @@ async def _run(settings: Settings) -> None:
         equal = digests(settings) | await fingerprints(settings)
         engine = await _engine(settings, stack)
         loop, poller, floor, reach = _wire(settings, notifier, stack, equal, engine)
+        if engine is not None:
+            loop.smokes_from(_smokes)
         ports = [settings.engine.rendezvous_port, int(settings.engine.api.rpartition(":")[2])]
         broken: dict[str, str] = {}
         hardware = Hardware(ports, broken=broken, engine=engine)
@@ -144,6 +152,9 @@ async def _run(settings: Settings) -> None:
             _log.warning("the kernel's log is not followed: %s", refused)
         stack.callback(log.close)
         loop.before_start(examiner.afresh)
+        reload = Reload(settings, loop, partial(load, settings.paths.config))
+        stack.push_async_callback(reload.close)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.ask)
         listeners = await stack.enter_async_context(listening(settings, loop))
         # Peers and operators that connect meanwhile wait in the sockets' backlogs.
         await loop.cycle()
@@ -178,6 +189,17 @@ async def _engine(settings: Settings, stack: contextlib.AsyncExitStack) -> Engin
     return engine
 
 
+async def _smokes() -> tuple[SmokeRun, ...]:
+    """Seldom asked for, so that nothing of it is kept in the meantime."""
+    from sparkd.host.smokes import SmokeFiles
+
+    files = SmokeFiles()
+    try:
+        return await files.read()
+    finally:
+        files.close()
+
+
 def _wire(
     settings: Settings,
     notifier: SystemdNotifier,
@@ -198,7 +220,7 @@ def _wire(
     rails = UnitRails(units, settings.paths.run)
     for door in (units, links, roce, host, files, hello, gids, rails):
         stack.callback(door.close)
-    events = EventLog(settings.node, clock)
+    events = EventLog(settings.node, clock, {node.name: node.rank for node in settings.cluster.nodes})
     for note in store.notes:
         events.error(note)
     start_gids = StartGids(settings, state, gids)
@@ -240,6 +262,10 @@ def _wire(
         incidents=incidents,
         engine=dict if engine is None else engine.digests,
     )
+    if engine is not None and site.cluster.node(site.node).rank == 0:
+        loop.scrape = partial(_scrape, settings.engine.api)
+    loop.journals = Journals(settings.node, loop.nodes, partial(_journal, settings), clock)
+    stack.callback(loop.journals.close)
     units.subscribe(loop.wake)
     hello.subscribe(loop.wake)
 
@@ -271,6 +297,20 @@ def _evidence(settings: Settings) -> tuple[Witness, Archive]:
     return SystemWitness(), FileArchive(directory, settings.keeping.days, settings.keeping.mebibytes)
 
 
+async def _scrape(address: str) -> str:
+    """Imported once somebody asks."""
+    from sparkd.host.scrape import scrape
+
+    return await scrape(address)
+
+
+def _journal(settings: Settings) -> JournalReader:
+    """As rare as an incident."""
+    from sparkd.host.logs import SystemJournal
+
+    return SystemJournal(settings.node, settings.cluster.node(settings.node).rank)
+
+
 def _poller(settings: Settings) -> Poller:
     context = client_context(Credentials.below(settings.paths.tls))
     cluster, port = settings.cluster, settings.listen.peer_port
@@ -297,18 +337,9 @@ def _reach(settings: Settings, poller: Poller) -> Reach:
 
 
 def _log_to_journal() -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Priority() if "JOURNAL_STREAM" in os.environ else logging.Formatter("%(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.basicConfig(level=logging.INFO, handlers=[to_journal(sys.stderr, os.environ)])
+    logging.getLogger("sparkd.audit").addFilter(as_audit)
     # Their messages name code, not what an operator could do.
     for name in ("uvicorn", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
-
-
-class _Priority(logging.Formatter):
-    """The journal reads a line's priority from `<N>` at its start (sd-daemon(3))."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        level = 3 if record.levelno >= logging.ERROR else 4 if record.levelno >= logging.WARNING else 6
-        return "\n".join(f"<{level}>{line}" for line in super().format(record).splitlines())

@@ -15,6 +15,7 @@ from sparkd.core.boots import BootMemory
 from sparkd.core.enginefacts import EngineFacts
 from sparkd.core.hardware import HardwareFacts
 from sparkd.core.incidents import Incident
+from sparkd.core.journal import Query
 from sparkd.core.model import (
     Attempt,
     FabricMemory,
@@ -163,6 +164,15 @@ class Archive(Protocol):
     def close(self) -> None: ...
 
 
+class JournalReader(Protocol):
+    """The journal of this host, as far as it is the daemon's and its ranks'."""
+
+    async def read(self, query: Query) -> bytes:
+        """A NodeJournal, as JSON."""
+
+    def close(self) -> None: ...
+
+
 class Peers(Protocol):
     def views(self) -> tuple[PeerView, ...]: ...
 
@@ -177,6 +187,9 @@ class Peers(Protocol):
 
     async def fetch(self, node: str, path: str) -> bytes:
         """The JSON that a peer has at this path, below /peer/v1/."""
+
+    async def fetch_apart(self, node: str, path: str) -> bytes:
+        """The same for what may take long or be large: nothing else waits for it."""
 
     def subscribe(self, wake: Wake) -> None: ...
 

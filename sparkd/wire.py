@@ -24,6 +24,8 @@ from sparkd.core.model import (
     Report,
     RoceFact,
 )
+from sparkd.core.progress import Work
+from sparkd.core.smokes import SmokeRun
 
 WIRE_VERSION = 1
 T = TypeVar("T")
@@ -110,6 +112,16 @@ class BudgetStatus:
 
 
 @dataclass(frozen=True)
+class NodeMemory:
+    """To the nearest 64 MiB, as the node last told; null if it has not. Its rank is killed below the floor; 0: none."""
+
+    node: str
+    total_kib: int | None
+    available_kib: int | None
+    floor_kib: int | None
+
+
+@dataclass(frozen=True)
 class DrainStatus:
     """`left` of the `seconds` that requests have to come to their end. `running`: how many, null while not told."""
 
@@ -126,6 +138,7 @@ class RingStatus:
     `cables`: the complete ring that the ports hear, each as "spark1.0~spark2.1"; empty while there is none.
     `maintenance`: null unless sparkctl hold is in force. `rails`: those whose measurement counts. `drain`: null unless
     the ring drains, and then `want` is "down". `serving`: it takes requests, and as far as is known answers them.
+    `work`: what the engine does now, null while it does not serve or if it does not tell.
     """
 
     phase: str
@@ -149,6 +162,8 @@ class RingStatus:
     maintenance: Maintenance | None = None
     rails: tuple[RailStatus, ...] = ()
     budget: BudgetStatus | None = None
+    memory: tuple[NodeMemory, ...] = ()
+    work: Work | None = None
     drain: DrainStatus | None = None
     serving: bool = False
 
@@ -303,6 +318,15 @@ class IncidentDetails:
 
     epoch: int
     nodes: tuple[NodeIncident, ...]
+
+
+@dataclass(frozen=True)
+class SmokeRuns:
+    """GET /v1/smoke: what rank 0's host, `node`, has kept, the newest first. `error`: why that is not known."""
+
+    node: str
+    runs: tuple[SmokeRun, ...]
+    error: str = ""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,8 @@ from sparkd.api.problems import STATUS, problem
 from sparkd.ports import DoorError, Grant, Tokens
 
 _LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
+_CLOSED = frozenset({"/v1/logs"})
+"""Looking that shows what the engine's users have written: for those alone who may change the ring."""
 _ALWAYS = "/v1/ring/stop"
 """However often it is asked for: nobody who has to stop a ring is told to wait."""
 _audit = logging.getLogger("sparkd.audit")
@@ -43,11 +45,15 @@ class Access:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         change = scope["method"] not in _LOOKING
-        found = self._identify(scope, change)
+        closed = scope["path"] in _CLOSED
+        found = self._identify(scope, change or closed)
         if isinstance(found, Refused):
             await self._refuse(found, _address(scope), _address(scope), scope, receive, send)
         elif change and found.role != "operate":
             sentence = f"{found.name} may look at the ring, but not change it"
+            await self._refuse(Refused("read-only", sentence), found.key, _by(found), scope, receive, send)
+        elif closed and found.role != "operate":
+            sentence = f"{found.name} may look at the ring, but not read its logs"
             await self._refuse(Refused("read-only", sentence), found.key, _by(found), scope, receive, send)
         elif change:
             await self._change(found, scope, receive, send)
@@ -144,14 +150,17 @@ class Site:
 
 
 def over_tcp(site: Site, tokens: Tokens, *, reading_open: bool, now: Callable[[], float] = time.time) -> Identify:
-    """Of a TCP listener: by a token. `reading_open`: looking takes none."""
+    """Of a TCP listener: by a token. `reading_open`: looking takes none.
+
+    Nor do the page's own files, which have nothing of the ring in them, and ask for the token themselves.
+    """
 
     def identify(scope: Scope, change: bool) -> Caller | Refused:
         refusal = site.refusal(scope)
         if refusal is not None:
             return refusal
         given = header(scope, b"authorization")
-        if reading_open and not change:
+        if (reading_open or _is_page(scope["path"])) and not change:
             return Caller("anybody", _address(scope), "read", _address(scope))
         scheme, _, secret = given.partition(b" ")
         if scheme.lower() != b"bearer" or not secret.strip():
@@ -163,6 +172,10 @@ def over_tcp(site: Site, tokens: Tokens, *, reading_open: bool, now: Callable[[]
         return _bearer(found, scope, now())
 
     return identify
+
+
+def _is_page(path: str) -> bool:
+    return path == "/" or path.startswith("/page/")
 
 
 def _bearer(found: Grant | None, scope: Scope, now: float) -> Caller | Refused:

@@ -13,11 +13,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sparkd import __version__
-from sparkd.api import host, problems, ring, stream
+from sparkd.api import dashboard, host, logs, problems, ring, stream
 from sparkd.api.document import document
 from sparkd.api.guard import header
-from sparkd.reconcile.loop import Loop, Refusal
+from sparkd.reconcile.loop import Loop
 from sparkd.reconcile.metrics import Metrics
+from sparkd.reconcile.refusal import Refusal
 
 PROBLEM_HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
     Refusal: problems.on_refusal,
@@ -93,5 +94,7 @@ def operator_app(loop: Loop) -> FastAPI:
     )
     app.add_middleware(_Resources, loop=loop)
     app.include_router(ring.router(loop))
+    app.include_router(logs.router(loop))
+    app.include_router(dashboard.router(loop))
     app.include_router(host.router(loop, Metrics(loop)))
     return app

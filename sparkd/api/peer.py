@@ -16,7 +16,9 @@ from sparkd.api.callers import NAMES
 from sparkd.api.problems import on_http, on_refusal, problem
 from sparkd.core.intent import Request as Change
 from sparkd.core.model import Report
-from sparkd.reconcile.loop import Loop, Refusal
+from sparkd.reconcile.journals import from_query
+from sparkd.reconcile.loop import Loop
+from sparkd.reconcile.refusal import Refusal
 
 EXAMINE = "examine"
 """The request to look at the own host anew; answered with the report that follows."""
@@ -73,12 +75,24 @@ def peer_app(loop: Loop) -> ASGIApp:
             return problem("bad-request", f"query.epoch: {epoch!r} is no epoch")
         return json(await loop.own_incident(int(epoch)))
 
+    async def smoke(_: Request) -> Response:
+        return json(await loop.own_smokes())
+
+    async def logs(request: Request) -> Response:
+        try:
+            asked = from_query(request.query_params)
+        except ValueError as error:
+            return problem("bad-request", str(error))
+        return Response(await loop.own_logs(asked), media_type="application/json")
+
     return _Application(
         {
             "/peer/v1/report": {"GET": get_report, "POST": exchange},
             "/peer/v1/intent": {"POST": intent},
             "/peer/v1/incidents": {"GET": incidents},
             "/peer/v1/incident": {"GET": incident},
+            "/peer/v1/smoke": {"GET": smoke},
+            "/peer/v1/logs": {"GET": logs},
         }
     )
 

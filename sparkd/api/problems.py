@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from sparkd import wire
 from sparkd.core.model import Finding
-from sparkd.reconcile.loop import Refusal
+from sparkd.reconcile.refusal import Refusal
 
 MEDIA_TYPE = "application/problem+json"
 TYPE = "urn:sparkd:problem:"

@@ -21,7 +21,8 @@ from sparkd import wire
 from sparkd.api.answer import Kept
 from sparkd.api.callers import WHO
 from sparkd.api.protocol import LEAVING
-from sparkd.reconcile.loop import Loop, Refusal
+from sparkd.reconcile.loop import Loop
+from sparkd.reconcile.refusal import Refusal
 
 MEDIA_TYPE = "text/event-stream"
 HEARTBEAT_SECONDS = 15.0

@@ -46,7 +46,7 @@ def add_commands(commands: Commands) -> None:
     command.add_argument("name", metavar="NAME", help="whose it is, or for what: it is in the journal of each change")
     command.add_argument("--role", choices=ROLES, required=True, help="look, or change the ring as well")
     command.add_argument("--expires", type=_duration, metavar="TIME", help="after so long, such as 12h, 90d or 4w")
-    command.set_defaults(run=lambda options: create(options.name, options.role, options.expires))
+    command.set_defaults(run=lambda options: create(options.name, options.role, options.expires, as_json=options.json))
 
     text = "list the tokens of this machine"
     command = inner.add_parser("list", help=text, description=f"{text.capitalize()}.")
@@ -56,10 +56,10 @@ def add_commands(commands: Commands) -> None:
     text = "make a token count no more, from the next request on"
     command = inner.add_parser("revoke", help=text, description=f"{text.capitalize()}.")
     command.add_argument("name", metavar="NAME", help="as `sparkctl token list` has it")
-    command.set_defaults(run=lambda options: revoke(options.name))
+    command.set_defaults(run=lambda options: revoke(options.name, as_json=options.json))
 
 
-def create(name: str, role: str, expires: float | None, path: Path = TOKENS) -> Exit:
+def create(name: str, role: str, expires: float | None, path: Path = TOKENS, *, as_json: bool = False) -> Exit:
     """The token alone goes to standard output, to be redirected into a file. `expires`: seconds from now."""
     if not NAME.fullmatch(name):
         raise Failure(Exit.USAGE, f"{name!r} is no name: expected letters, digits and ._@-, at most 63")
@@ -74,6 +74,9 @@ def create(name: str, role: str, expires: float | None, path: Path = TOKENS) -> 
         if len(tokens) >= _MOST:
             raise Failure(Exit.CONFIG, f"there are {len(tokens)} tokens already", "revoke some: sparkctl token list")
         tokens.append(made)
+    if as_json:
+        say(json.dumps({"name": name, "role": role, "expires": end, "token": secret}, indent=2))
+        return Exit.OK
     print(secret)
     say(f"{path}: the token {name} may {_may(role)}{_until(end)}; it is shown only now", sys.stderr)
     return Exit.OK
@@ -100,13 +103,13 @@ def show(path: Path = TOKENS, *, as_json: bool) -> Exit:
     return Exit.OK
 
 
-def revoke(name: str, path: Path = TOKENS) -> Exit:
+def revoke(name: str, path: Path = TOKENS, *, as_json: bool = False) -> Exit:
     with _changing(path) as tokens:
         left = [token for token in tokens if token.name != name]
         if len(left) == len(tokens):
             raise Failure(Exit.CONFIG, f"there is no token {name!r}", "sparkctl token list")
         tokens[:] = left
-    say(f"{path}: the token {name} is revoked")
+    say(json.dumps({"revoked": name}) if as_json else f"{path}: the token {name} is revoked")
     return Exit.OK
 
 

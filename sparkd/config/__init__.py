@@ -36,12 +36,17 @@ __all__ = [
 
 
 def load(
-    path: Path = DEFAULT_CONFIG, environment: Mapping[str, str] = os.environ, *, installed: bool = True
+    path: Path = DEFAULT_CONFIG,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    installed: bool = True,
+    secrets: bool = True,
 ) -> Settings:
     """The configuration of this node. Raises ConfigError with every problem of all its files.
 
     environment: STATE_DIRECTORY and RUNTIME_DIRECTORY of systemd, if they are set. installed: the files are in their
     place; before that, for example on a memory stick without modes, a secret that everyone can read is no problem.
+    secrets: read those as well; without them, which is for looking alone, the key is empty.
     """
     document = read(path, f"the configuration of this node, {MADE_BY}", drop_ins=True)
     paths = Paths.beside(path, environment)
@@ -54,9 +59,10 @@ def load(
     addresses = {member.name: member.address for member in cluster.nodes} if cluster else {}
     if node is not None and cluster is not None and node not in addresses:
         check.add("node.name", shown(node), f"one of {', '.join(addresses)}")
-    cluster_key = read_cluster_key(paths.cluster_key, check.problems)
-    check_tls(paths.tls, node, addresses.get(node or ""), check.problems)
-    if installed:
+    cluster_key = read_cluster_key(paths.cluster_key, check.problems) if secrets else b""
+    if secrets:
+        check_tls(paths.tls, node, addresses.get(node or ""), check.problems)
+    if installed and secrets:
         if api.certificate:
             check_pair(Path(api.certificate), Path(api.key), check.problems)
         keys = [Path(api.key)] if api.key else []

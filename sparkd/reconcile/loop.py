@@ -15,37 +15,25 @@ from sparkd.core import intent as intents
 from sparkd.core.cabling import plan_of
 from sparkd.core.decide import Decision, decide
 from sparkd.core.hardware import HardwareFacts
-from sparkd.core.model import Finding, Intent, Report, Unknown
+from sparkd.core.model import Intent, Report, Unknown
 from sparkd.core.snapshot import Snapshot
 from sparkd.ports import DoorError
-from sparkd.reconcile import status
-from sparkd.reconcile.cycle import Cycle
+from sparkd.reconcile import samples, status
+from sparkd.reconcile.kept import Kept
+from sparkd.reconcile.refusal import Refusal
 
 # Seconds that a start waits for the hosts to look at themselves.
 _EXAMINATION = 5.0
 _OK = 200
+# What is said of a request that finds the ring as it asks for.
+_ALREADY: Mapping[intents.Request, str] = {
+    "start": "already wanted up",
+    "stop": "already wanted down",
+    "clear": "nothing to clear",
+    "hold": "already in maintenance",
+    "resume": "not in maintenance",
+}
 _LEAVING = 3.0  # seconds; the unit's TimeoutStopSec= is 10
-
-
-class Refusal(Exception):
-    """An operator's request that is not carried out. `code` is the stable word that HTTP and exit codes follow."""
-
-    def __init__(
-        self,
-        code: str,
-        sentence: str,
-        findings: tuple[Finding, ...] = (),
-        *,
-        epoch: int | None = None,
-        retry_after: float | None = None,
-    ) -> None:
-        """`epoch`: the one in force, where another was expected. `retry_after`: seconds."""
-        super().__init__(sentence)
-        self.code = code
-        self.sentence = sentence
-        self.findings = findings
-        self.epoch = epoch
-        self.retry_after = retry_after
 
 
 @dataclass(frozen=True)
@@ -56,7 +44,7 @@ class Forwarded:
     body: Mapping[str, object]
 
 
-class Loop(Cycle):
+class Loop(Kept):
     _known: tuple[object, tuple[Snapshot, Decision]] | None = None
     _told_ring: tuple[object, wire.RingStatus] | None = None
 
@@ -159,7 +147,9 @@ class Loop(Cycle):
                 self._publish(snapshot, decide(replace(snapshot, intent=answer.intent)))
         self._news.set()
         epoch = answer.intent.epoch
-        summary = self._now()[1].summary if answer.new else f"already so since epoch {epoch}: {self._now()[1].summary}"
+        summary = self._now()[1].summary
+        if not answer.new:
+            summary = f"{_ALREADY[request]}: {summary}"
         want = "down" if answer.intent.drain else answer.intent.want
         return wire.Operation(f"/v1/operations/{epoch}", epoch, want, summary)
 
@@ -273,25 +263,16 @@ class Loop(Cycle):
         intent = self.state.intent
         return dict(plan_as_json(plan_of(self.site.cluster, intent.cables, intent.addresses)))
 
+    def gates(self) -> dict[str, bool]:
+        """Whether each gate of a start is open, as this host sees it."""
+        snapshot, _ = self._now()
+        return {gate.__name__: not gate(snapshot) for gate in gates.GATES}
+
+    def history(self, after: int) -> samples.History:
+        return self.samples.after(after, self.site.node)
+
     def doctor(self) -> wire.DoctorStatus:
         return status.doctors(*self._now())
-
-    async def incidents(self) -> wire.Incidents:
-        """What every node has kept of the failures there were."""
-        return await self._incidents.everywhere(self._peers)
-
-    async def incident(self, epoch: int) -> wire.IncidentDetails:
-        """Raises Refusal if no node has kept anything of it, as far as they answer."""
-        found = await self._incidents.details(epoch, self._peers)
-        if not any(node.incident or node.error for node in found.nodes):
-            raise Refusal("no-such-incident", f"no node has kept anything of epoch {epoch}")
-        return found
-
-    async def own_incidents(self) -> wire.NodeIncidents:
-        return await self._incidents.own()
-
-    async def own_incident(self, epoch: int) -> wire.NodeIncident:
-        return await self._incidents.own_details(epoch)
 
     def examined(self, facts: HardwareFacts) -> None:
         """The host's hardware has been looked at."""
@@ -317,7 +298,8 @@ class Loop(Cycle):
         now, views, reached = self._clock.now(), self._peers.views(), self._reached()
         heard = tuple((view.report, view.error, view.age is None) for view in views)
         # A page and a probe may ask hundreds of times a second, and ages are told to a tenth of one.
-        seen = (self._last, self.state.intent, self.state.attempt, self._failure, round(now, 1), heard, reached)
+        tried = tuple((fact.peer, fact.port, fact.answer, fact.why) for fact in reached)
+        seen = (self._last, self.state.intent, self.state.attempt, self._failure, round(now, 1), heard, tried)
         if self._known is not None and self._known[0] == seen:
             return self._known[1]
         # The attempt stays the one that was there when the units were looked at: one that has been started since has

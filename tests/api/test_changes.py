@@ -9,6 +9,7 @@ import pytest
 
 from sparkd import wire
 from sparkd.core.hardware import HardwareFacts, PciFacts
+from sparkd.core.reach import ReachFact
 from sparkd.core.snapshot import Policy
 from tests.api.serving import BEARER, api
 from tests.api.test_operators import exactly
@@ -145,6 +146,36 @@ async def test_what_has_not_changed_is_not_sent_again(tmp_path: Path) -> None:
             ring.clock.advance(20)
             silent = await served.get("/v1/ring", headers={"If-None-Match": tag})
             assert (silent.status, silent.json["phase"]) == (200, "degraded")
+
+
+class Ageing:
+    """Of ports that were tried: each look finds the tries a little older."""
+
+    port = 0
+    age = 0.0
+
+    def facts(self) -> tuple[ReachFact, ...]:
+        self.age += 0.001
+        return (ReachFact("spark2", 7, "open", age=self.age),)
+
+    async def afresh(self) -> None:
+        """Nothing to try."""
+
+
+@in_loop
+async def test_the_ring_is_worked_out_once_while_nothing_but_ages_changes() -> None:
+    async with cluster() as ring:
+        await ring.up()
+        await ring.quiet()
+        loop = ring.conductor.loop
+        loop._reach = Ageing()
+        first = loop.ring()
+        assert loop.ring() is first
+        ring.clock.advance(0.2)
+        later = loop.ring()
+        assert later is not first, "ages are told to a tenth of a second"
+        await ring.ask("stop")
+        assert loop.ring().want == "down", "and a change at once"
 
 
 @in_loop

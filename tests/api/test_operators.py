@@ -15,7 +15,7 @@ from sparkd import __version__, wire
 from sparkd.core.hardware import HardwareFacts, KernelFacts, PciFacts
 from sparkd.core.railfacts import RailFact
 from sparkd.core.snapshot import Policy
-from sparkd.reconcile.loop import Refusal
+from sparkd.reconcile.refusal import Refusal
 from tests.api.serving import PROBLEM, api
 from tests.core.builders import NODES, PLAN
 from tests.reconcile.cluster import Cluster, cluster
@@ -39,6 +39,7 @@ EVERY_GET = [
     "/metrics",
 ]
 OPERATIONS = {
+    ("get", "/v1/history"),
     ("post", "/v1/ring/start"),
     ("post", "/v1/ring/stop"),
     ("post", "/v1/ring/clear"),
@@ -47,6 +48,8 @@ OPERATIONS = {
     ("post", "/v1/host/fabric/down"),
     ("post", "/v1/host/fabric/up"),
     ("post", "/v1/host/fabric/measure"),
+    ("get", "/v1/smoke"),
+    ("get", "/v1/logs"),
     ("get", "/v1/incidents"),
     ("get", "/v1/incidents/{epoch}"),
     *(("get", path.replace("/1", "/{epoch}")) for path in EVERY_GET),
@@ -251,6 +254,7 @@ async def test_a_stop_with_time_drains_and_readyz_follows_at_once(tmp_path: Path
             await ring.quiet()
             status = exactly(wire.RingStatus, (await served.get("/v1/ring")).json)
             assert (status.phase, status.want, status.serving) == ("draining", "down", False)
+            assert (status.by, status.reason) == (status.drain and status.drain.by, "stop asked for")
             assert status.drain is not None and status.drain.by.endswith(" on spark3")
             assert (status.drain.seconds, status.drain.left, status.drain.running) == (60, 60, 2)
             assert (await served.get("/readyz")).status == 503

@@ -130,7 +130,16 @@ async def test_paths_and_methods_that_do_not_exist(tmp_path: Path) -> None:
     async with cluster() as ring:
         await down(ring)
         async with api(ring.conductor.loop, tmp_path) as served:
-            for path in ("/", "/v1", "/v1/ring/restart", "/v2/ring", "/peer/v1/report", "/docs", "/redoc"):
+            for path in (
+                "/page",
+                "/page/none",
+                "/v1",
+                "/v1/ring/restart",
+                "/v2/ring",
+                "/peer/v1/report",
+                "/docs",
+                "/redoc",
+            ):
                 answer = await served.get(path)
                 assert (answer.status, answer.problem["code"]) == (404, "not-found")
             for method, path, allow in (

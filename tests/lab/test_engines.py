@@ -273,7 +273,8 @@ def test_down_lets_what_runs_end_and_leaves_nothing(engine_ring: EngineRing, clo
         assert stream.wait(240) == 0
         clock("until the stream that was running had ended")
         said = ring.lab.exec("spark1", "cat", "/tmp/stream").stdout
-        assert said.count("data: ") == 601 and said.rstrip().endswith("data: [DONE]")
+        # All of it: an engine that is ended breaks the stream off.
+        assert '"finish_reason":"length"' in said and said.rstrip().endswith("data: [DONE]")
     stopped = ring.phase("down", above=epoch)
     clock("until the ring was down")
     assert stopped["reason"] == "stop asked for; no request was running any more"

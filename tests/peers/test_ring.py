@@ -13,7 +13,8 @@ from sparkd.api.listener import Listener, tcp_socket
 from sparkd.api.peer import peer_app
 from sparkd.peers.client import PeerClient
 from sparkd.peers.poller import Poller
-from sparkd.reconcile.loop import Forwarded, Refusal
+from sparkd.reconcile.loop import Forwarded
+from sparkd.reconcile.refusal import Refusal
 from tests.api.serving import listening
 from tests.core.builders import NODES
 from tests.peers.tls import HERE, Certificates

@@ -21,8 +21,9 @@ from sparkd.reconcile.cycle import Site
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Executor, State
 from sparkd.reconcile.incidents import Incidents
-from sparkd.reconcile.loop import Forwarded, Loop, Refusal
+from sparkd.reconcile.loop import Forwarded, Loop
 from sparkd.reconcile.observer import Observer
+from sparkd.reconcile.refusal import Refusal
 from sparkd.reconcile.status import Identity
 from tests.core.builders import CLUSTER, NODES, PLAN
 from tests.fakes import (
@@ -303,8 +304,12 @@ class Cluster:
     @staticmethod
     def _fetcher(machine: Machine) -> Fetcher:
         async def answer(path: str) -> bytes:
+            if path == "smoke":
+                return wire.dumps(await machine.loop.own_smokes())
             if path == "incidents":
                 return wire.dumps(await machine.loop.own_incidents())
+            if path.startswith("logs?"):
+                raise DoorError(f"{machine.name} answered 503")  # as one whose journal is not wired
             return wire.dumps(await machine.loop.own_incident(int(path.removeprefix("incident?epoch="))))
 
         return answer

@@ -17,7 +17,7 @@ from sparkd.core.snapshot import Policy
 from sparkd.engine import CONFIG, Sglang
 from sparkd.host.engine import EngineFiles
 from sparkd.reconcile.examiner import Examiner
-from sparkd.reconcile.loop import Refusal
+from sparkd.reconcile.refusal import Refusal
 from tests.core.builders import CLUSTER, NODES
 from tests.engine.site import PROFILE, PYTHON, Site
 from tests.fakes.hardware import FakeHardware
