@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from sparkd.api.answer import EPOCHS, json
+from sparkd.api.answer import EPOCHS, answers, json
 from sparkd.api.problems import documented
 from sparkd.reconcile import samples
 from sparkd.reconcile.loop import Loop
@@ -72,7 +72,8 @@ def router(loop: Loop) -> APIRouter:
     async def part(request: Request, name: str) -> Response:
         return _answer(name, request)
 
-    @api.get("/v1/history", response_model=samples.History, responses=documented(422))
+    @api.get("/v1/history", responses=documented(422))
+    @answers(samples.History)
     async def history(after: int = Query(0, ge=0, lt=EPOCHS)) -> Response:
         """The last hour as this node saw it, in samples above number `after`: memory, rails, tokens, phases."""
         return json(loop.history(after))

@@ -105,14 +105,15 @@ def _whole(value: Any) -> Any:
 def _responses(route: APIRoute, schemas: Schemas) -> dict[str, Any]:
     kind = getattr(route.response_class, "value", route.response_class)
     media = _MEDIA.get(kind, "application/json") if isinstance(kind, type) else "application/json"
-    schema = schemas.of(route.response_model) if route.response_model else {}
+    types: dict[int | None, Any] = getattr(route.endpoint, "answers", {})
+    schema = schemas.of(types[None]) if types else {}
     good = {"description": "As asked", "content": {media: {"schema": schema if media != "text/plain" else _string()}}}
     found: dict[int, dict[str, Any]] = {route.status_code or 200: good}
     for status in sorted({*map(int, route.responses), *ANYWHERE}):
         told = route.responses.get(status, route.responses.get(str(status), {}))
         content = {name: {"schema": _string()} for name in told.get("content", ()) if name != MEDIA_TYPE}
-        if "model" in told:
-            content["application/json"] = {"schema": schemas.of(told["model"])}
+        if status in types:
+            content["application/json"] = {"schema": schemas.of(types[status])}
         if status >= 400 and not content:
             found[status] = {"$ref": f"{_RESPONSE}{status}"}
             continue

@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from sparkd import wire
 from sparkd.api.access import by
-from sparkd.api.answer import Encoded, json
+from sparkd.api.answer import Encoded, answers, json
 from sparkd.api.problems import MEDIA_TYPE, documented
 from sparkd.core.progress import SILENT
 from sparkd.reconcile.loop import Loop
@@ -30,19 +30,19 @@ def router(loop: Loop, metrics: Metrics) -> APIRouter:
 
     @api.get(
         "/v1/host",
-        response_model=wire.HostStatus,
         responses=documented(304, 503),
         summary="This host, as it sees itself",
     )
+    @answers(wire.HostStatus)
     async def get_host(request: Request) -> Response:
         return Encoded(loop.host()).answer(request)
 
     @api.post(
         "/v1/host/fabric/down",
-        response_model=wire.FabricStatus,
         status_code=202,
         responses=_REFUSED,
     )
+    @answers(wire.FabricStatus)
     async def fabric_down(request: Request) -> Response:
         """Take this host's fabric ports from sparkd and restore them. Refused while the ring is up."""
         await loop.release(True, by(request.scope, loop.site.node))
@@ -50,10 +50,10 @@ def router(loop: Loop, metrics: Metrics) -> APIRouter:
 
     @api.post(
         "/v1/host/fabric/up",
-        response_model=wire.FabricStatus,
         status_code=202,
         responses=_REFUSED,
     )
+    @answers(wire.FabricStatus)
     async def fabric_up(request: Request) -> Response:
         """Give this host's fabric ports back to sparkd."""
         await loop.release(False, by(request.scope, loop.site.node))
@@ -61,10 +61,10 @@ def router(loop: Loop, metrics: Metrics) -> APIRouter:
 
     @api.post(
         "/v1/host/fabric/measure",
-        response_model=wire.FabricStatus,
         status_code=202,
         responses=_REFUSED,
     )
+    @answers(wire.FabricStatus)
     async def fabric_measure(request: Request) -> Response:
         """Forget how this host's rails were measured: the next start measures anew. Refused while a rank runs here."""
         await loop.remeasure(by(request.scope, loop.site.node))

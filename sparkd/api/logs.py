@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
-from sparkd.api.answer import EPOCHS
+from sparkd.api.answer import EPOCHS, answers
 from sparkd.api.callers import WHO, Caller
 from sparkd.api.problems import documented
 from sparkd.core import journal
@@ -26,10 +26,10 @@ def router(loop: Loop) -> APIRouter:
 
     @api.get(
         "/logs",
-        response_model=journal.Journals,
         responses=documented(401, 403, 422, 503),
         dependencies=[Depends(may_operate)],
     )
+    @answers(journal.Journals)
     async def logs(
         epoch: int | None = Query(None, ge=0, lt=EPOCHS),
         rank: int | None = Query(None, ge=0),

@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 
 from sparkd import wire
 from sparkd.api.access import by
-from sparkd.api.answer import EPOCHS, Encoded, Kept, json
+from sparkd.api.answer import EPOCHS, Encoded, Kept, answers, json
 from sparkd.api.guard import HEAD
 from sparkd.api.problems import MEDIA_TYPE, documented
 from sparkd.api.stream import MEDIA_TYPE as STREAM
@@ -22,7 +22,7 @@ from sparkd.reconcile.refusal import Refusal
 
 _EPOCH = Query(None, ge=0, lt=EPOCHS, description="Refuse (epoch-changed) unless this epoch is in force")
 _DRY = Query(False, description="Only say what would come of it, with all findings; change nothing")
-_TRIAL: dict[int | str, Any] = {200: {"description": "With dry_run: what would come of it", "model": wire.Trial}}
+_TRIAL: dict[int | str, Any] = {200: {"description": "With dry_run: what would come of it"}}
 _CHANGE_REFUSED = {**_TRIAL, **documented(409, 422, 503, 507)}
 _STREAM: dict[int | str, Any] = {200: {"content": {STREAM: {"schema": {"type": "string"}}}}}
 
@@ -56,17 +56,20 @@ def router(loop: Loop) -> APIRouter:
             response.headers["Location"] = str(where)
         return response
 
-    @api.get("/ring", response_model=wire.RingStatus, responses=documented(304, 503))
+    @api.get("/ring", responses=documented(304, 503))
+    @answers(wire.RingStatus)
     async def get_ring(request: Request) -> Response:
         """The ring, as this node knows it."""
         return kept.encoded(loop.ring()).answer(request)
 
-    @api.post("/ring/start", status_code=202, response_model=wire.Operation, responses=_CHANGE_REFUSED)
+    @api.post("/ring/start", status_code=202, responses=_CHANGE_REFUSED)
+    @answers(wire.Operation, trial=wire.Trial)
     async def start(request: Request, expect_epoch: int | None = _EPOCH, dry_run: bool = _DRY) -> Response:
         """Bring the ring up. Idempotent: a ring that is meant to be up already answers with its operation."""
         return await change(request, "start", expect_epoch, dry_run)
 
-    @api.post("/ring/stop", status_code=202, response_model=wire.Operation, responses=_CHANGE_REFUSED)
+    @api.post("/ring/stop", status_code=202, responses=_CHANGE_REFUSED)
+    @answers(wire.Operation, trial=wire.Trial)
     async def stop(
         request: Request,
         force: bool = False,
@@ -81,7 +84,8 @@ def router(loop: Loop) -> APIRouter:
         """
         return await change(request, "stop", expect_epoch, dry_run, force=force, drain=drain)
 
-    @api.post("/ring/hold", status_code=202, response_model=wire.Operation, responses=_CHANGE_REFUSED)
+    @api.post("/ring/hold", status_code=202, responses=_CHANGE_REFUSED)
+    @answers(wire.Operation, trial=wire.Trial)
     async def hold(
         request: Request,
         reason: str = Query("", max_length=200),
@@ -91,17 +95,20 @@ def router(loop: Loop) -> APIRouter:
         """Maintenance: leave everything as it is. Nothing is started, stopped or repaired until resume."""
         return await change(request, "hold", expect_epoch, dry_run, reason)
 
-    @api.post("/ring/resume", status_code=202, response_model=wire.Operation, responses=_CHANGE_REFUSED)
+    @api.post("/ring/resume", status_code=202, responses=_CHANGE_REFUSED)
+    @answers(wire.Operation, trial=wire.Trial)
     async def resume(request: Request, expect_epoch: int | None = _EPOCH, dry_run: bool = _DRY) -> Response:
         """End the maintenance: what is wanted is seen to again."""
         return await change(request, "resume", expect_epoch, dry_run)
 
-    @api.post("/ring/clear", status_code=202, response_model=wire.Operation, responses=_CHANGE_REFUSED)
+    @api.post("/ring/clear", status_code=202, responses=_CHANGE_REFUSED)
+    @answers(wire.Operation, trial=wire.Trial)
     async def clear(request: Request, expect_epoch: int | None = _EPOCH, dry_run: bool = _DRY) -> Response:
         """Let a held ring start again. It stays down until it is started."""
         return await change(request, "clear", expect_epoch, dry_run)
 
-    @api.get("/operations/{epoch}", response_model=wire.OperationStatus, responses=documented(404, 422, 503))
+    @api.get("/operations/{epoch}", responses=documented(404, 422, 503))
+    @answers(wire.OperationStatus)
     async def operation(epoch: int = Path(ge=0, lt=EPOCHS)) -> Response:
         """How the operation that made this epoch stands, or how it ended."""
         found = loop.operation(epoch)
@@ -109,22 +116,26 @@ def router(loop: Loop) -> APIRouter:
             raise Refusal("no-such-operation", f"no operation has made epoch {epoch}")
         return json(found)
 
-    @api.get("/doctor", response_model=wire.DoctorStatus, responses=documented(304, 503))
+    @api.get("/doctor", responses=documented(304, 503))
+    @answers(wire.DoctorStatus)
     async def doctor(request: Request) -> Response:
         """Every check of every node, from any node: what it looked at, its verdict, and how to put it right."""
         return Encoded(loop.doctor()).answer(request)
 
-    @api.get("/incidents", response_model=wire.Incidents)
+    @api.get("/incidents")
+    @answers(wire.Incidents)
     async def incidents() -> Response:
         """What every node has kept of the failures there were, from any node."""
         return json(await loop.incidents())
 
-    @api.get("/incidents/{epoch}", response_model=wire.IncidentDetails, responses=documented(404, 422))
+    @api.get("/incidents/{epoch}", responses=documented(404, 422))
+    @answers(wire.IncidentDetails)
     async def incident(epoch: int = Path(ge=0, lt=EPOCHS)) -> Response:
         """The evidence of one failure, by the epoch that it ended, from every node."""
         return json(await loop.incident(epoch))
 
-    @api.get("/smoke", response_model=wire.SmokeRuns)
+    @api.get("/smoke")
+    @answers(wire.SmokeRuns)
     async def smoke() -> Response:
         """What came of the smoke tests that the engine had to pass before it was ready, by epoch, from any node."""
         return json(await loop.smokes())
@@ -133,7 +144,8 @@ def router(loop: Loop) -> APIRouter:
     async def plan(request: Request) -> Response:
         return Encoded(loop.plan()).answer(request)
 
-    @api.get("/events", response_model=wire.Events, responses={**_STREAM, **documented(422)})
+    @api.get("/events", responses={**_STREAM, **documented(422)})
+    @answers(wire.Events)
     async def events(
         request: Request, after: int = Query(0, ge=0, lt=EPOCHS), limit: int = Query(100, ge=1, le=500)
     ) -> Response:
