@@ -16,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-BLOCK = 32
+BLOCK, UNIT = 32, 16
 _BIAS = 120
 """Of bf16 above that of e4m3: 127 - 7."""
 _E4M3_MAX = 448.0
@@ -26,21 +26,22 @@ _LOW, _HIGH = -110, 127 - _BIAS
 
 @dataclass(frozen=True)
 class Config:
-    """How a launch is cut. rows: of a tile, 16 or more; columns: weight rows of a tile, a multiple of 32;
-    blocks: 32-wide steps in an iteration; split: programs that share the inner dimension."""
+    """How a launch is cut. rows: of a tile, 8 or more; units: of 16 weight rows in a tile, even; steps: of 32 along the
+    inner dimension in an iteration; split: programs that share the inner dimension."""
 
     rows: int
-    columns: int
-    blocks: int
+    units: int
+    steps: int
     split: int
-    warps: int
-    stages: int
+    warps: int = 1
+    stages: int = 1
+    ahead: int = 1
 
 
 @dataclass(frozen=True)
 class Twin:
-    """values: uint8 [groups, columns/32, inner/32, 32, 32], e4m3; factors: int32 [groups, inner/32, columns/32],
-    2^(120+e) as bf16, twice, for two values at a time; counts: int32, zero between launches."""
+    """values: uint8 [groups, columns/16, inner/32, 512], e4m3, see `_packed`; factors: int32 [groups, columns/32,
+    inner/32], 2^(120+e) as bf16, twice, for two values at a time; counts: int32, zero between launches."""
 
     values: torch.Tensor
     factors: torch.Tensor
@@ -52,7 +53,7 @@ class Twin:
 
     @property
     def columns(self) -> int:
-        return self.values.shape[1] * BLOCK
+        return self.values.shape[1] * UNIT
 
     @property
     def inner(self) -> int:
@@ -60,10 +61,32 @@ class Twin:
 
     def dense(self) -> torch.Tensor:
         """The weight that it stands for, bf16 [groups, columns, inner]."""
-        values = self.values.view(torch.float8_e4m3fn).float()
         factors = (self.factors << 16).view(torch.float32) * 2.0**-_BIAS
-        blocks = values * factors.transpose(1, 2)[:, :, :, None, None]
-        return blocks.permute(0, 1, 3, 2, 4).reshape(self.groups, self.columns, self.inner).to(torch.bfloat16)
+        dense = torch.empty((self.groups, self.columns, self.inner), dtype=torch.bfloat16, device=self.values.device)
+        for group in range(self.groups):
+            for first in range(0, self.columns // BLOCK, 32):
+                part = slice(first, first + 32)
+                values = _unpacked(self.values[group, first * 2 : first * 2 + 64]).view(torch.float8_e4m3fn).float()
+                blocks = values.view(-1, BLOCK, self.inner // BLOCK, BLOCK) * factors[group, part, None, :, None]
+                dense[group, first * BLOCK : first * BLOCK + values.shape[0]] = blocks.flatten(2).flatten(0, 1)
+        return dense
+
+
+def _packed(values: torch.Tensor) -> torch.Tensor:
+    """uint8 [columns, inner] as [columns/16, inner/32, 512]: what a lane multiplies is 16 bytes in a row.
+
+    Lane 4m + q has the eight values 8q.. of row m and the eight of row m + 8, which are its part of the tensor core's
+    16x16 operands, up to an order along the inner dimension that the other operand can be given as well. So a warp loads
+    its operand straight into registers, all lanes side by side, with no shared memory and no barrier on the way.
+    """
+    columns, inner = values.shape
+    units = values.view(columns // UNIT, 2, 8, inner // BLOCK, 4, 8)
+    return units.permute(0, 3, 2, 4, 1, 5).reshape(columns // UNIT, inner // BLOCK, UNIT * BLOCK)
+
+
+def _unpacked(units: torch.Tensor) -> torch.Tensor:
+    bands, steps, _ = units.shape
+    return units.view(bands, steps, 8, 4, 2, 8).permute(0, 4, 2, 1, 3, 5).reshape(bands * UNIT, steps * BLOCK)
 
 
 def quantized(weight: torch.Tensor) -> Twin:
@@ -79,14 +102,13 @@ def quantized(weight: torch.Tensor) -> Twin:
     groups, columns, inner = dense.shape
     if columns % BLOCK or inner % BLOCK:
         raise ValueError(f"{columns} x {inner} does not divide into blocks of 32 x 32")
-    values = torch.empty(
-        (groups, columns // BLOCK, inner // BLOCK, BLOCK, BLOCK), dtype=torch.uint8, device=weight.device
-    )
-    factors = torch.empty((groups, inner // BLOCK, columns // BLOCK), dtype=torch.int32, device=weight.device)
+    shape = (groups, columns // UNIT, inner // BLOCK, UNIT * BLOCK)
+    values = torch.empty(shape, dtype=torch.uint8, device=weight.device)
+    factors = torch.empty((groups, columns // BLOCK, inner // BLOCK), dtype=torch.int32, device=weight.device)
     for group in range(groups):
         for first in range(0, columns, 1024):
             part = dense[group, first : first + 1024].float()
-            here = slice(first // BLOCK, first // BLOCK + part.shape[0] // BLOCK)
+            here = slice(first // BLOCK, (first + part.shape[0]) // BLOCK)
             blocks = part.view(-1, BLOCK, inner // BLOCK, BLOCK).transpose(1, 2)
             largest = blocks.abs().amax((2, 3))
             if not bool(torch.isfinite(largest).all()):
@@ -97,9 +119,10 @@ def quantized(weight: torch.Tensor) -> Twin:
             if bool((exponent > _HIGH).any()):
                 raise ValueError(f"a weight of {float(largest.max()):g} is too large, expected at most 2^15")
             scaled = torch.ldexp(blocks, -exponent[:, :, None, None])
-            values[group, here] = scaled.to(torch.float8_e4m3fn).view(torch.uint8)
-            one = ((exponent + _BIAS + 127) << 7).t()
-            factors[group, :, here] = one | one << 16
+            plain = scaled.to(torch.float8_e4m3fn).view(torch.uint8).transpose(1, 2).reshape(part.shape)
+            values[group, first // UNIT : (first + part.shape[0]) // UNIT] = _packed(plain)
+            one = (exponent + (_BIAS + 127)) << 7
+            factors[group, here] = one | one << 16
     return Twin(values, factors, torch.zeros(groups * (columns // BLOCK) * 16, dtype=torch.int32, device=weight.device))
 
 
@@ -164,87 +187,89 @@ def _product(  # type: ignore[no-untyped-def]  # noqa: ANN202
     x, w, factors, y, parts, counts,  # noqa: ANN001
     rows, columns, inner,  # noqa: ANN001
     x_row, x_group, y_row, y_group,  # noqa: ANN001
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, BLOCKS: tl.constexpr, SPLIT: tl.constexpr,
-    FP8: tl.constexpr, GPU: tl.constexpr, SWAP: tl.constexpr,
+    ROWS: tl.constexpr, UNITS: tl.constexpr, STEPS: tl.constexpr, SPLIT: tl.constexpr, AHEAD: tl.constexpr,
+    FP8: tl.constexpr, GPU: tl.constexpr,
 ):  # fmt: skip
     """y[r, g, c] = sum over k of x[r, g, k] w[g, c, k]; grid: (tiles of columns times SPLIT, groups, tiles of rows)."""
-    program = tl.program_id(0)
+    share = tl.program_id(0) % SPLIT
+    tile = tl.program_id(0) // SPLIT
     group = tl.program_id(1)
     row_tile = tl.program_id(2)
-    tile = program // SPLIT
-    share = program % SPLIT
-    row_blocks = columns // 32
-    steps = inner // 32
+    steps = tl.multiple_of(inner // 32, STEPS)
+    bands = columns // 32
+    turns = steps // STEPS
+    first = turns * share // SPLIT
+    last = turns * (share + 1) // SPLIT
 
     r = row_tile * ROWS + tl.arange(0, ROWS)
-    c = tile * COLUMNS + tl.arange(0, COLUMNS)
-    # The last tile may reach beyond the weight; it reads the last block again and stores nothing of it.
-    block = tl.minimum(c // 32, row_blocks - 1)
-    k = tl.arange(0, 32)
     live = r < rows
+    k = tl.arange(0, 32)
+    u = tl.arange(0, STEPS)
+    lane = tl.arange(0, 32)
+    # Bands of 32 weight rows, two units of 16 in each. The last tile may reach beyond the weight: it reads the last
+    # band again and stores nothing of it.
+    band = tl.minimum(tile * (UNITS // 2) + tl.arange(0, UNITS // 2), bands - 1).to(tl.int64)
+    unit = tile * UNITS + tl.arange(0, UNITS)
+    unit = tl.where(unit < bands * 2, unit, bands * 2 - 2 + unit % 2).to(tl.int64)
 
-    first = (steps * share // SPLIT) // BLOCKS * BLOCKS
-    last = tl.where(share == SPLIT - 1, steps, (steps * (share + 1) // SPLIT) // BLOCKS * BLOCKS)
-
-    x_base = x + group * x_group + r.to(tl.int64) * x_row
+    x_at = x + group * x_group + r[:, None, None].to(tl.int64) * x_row + (u[None, :, None] * 32 + k[None, None, :])
+    f_at = factors + group * bands * steps + band[None, :, None] * steps + lane[:, None, None] * 0 + u[None, None, :]
+    base = w + group.to(tl.int64) * columns * inner
     if FP8:
-        w_base = w + group.to(tl.int64) * columns * inner + block.to(tl.int64) * (inner * 32) + (c % 32) * 32
-        f_base = factors + group * (row_blocks * steps) + block
+        w_at = base + unit[None, :, None, None] * (steps * 512) + (
+            u[None, None, :, None] * 512 + lane[:, None, None, None] * 16 + tl.arange(0, 16)[None, None, None, :]
+        )
     else:
-        w_base = w + group.to(tl.int64) * columns * inner + (block * 32 + c % 32).to(tl.int64) * inner
-        f_base = factors
-    if SWAP:
-        acc = tl.zeros((COLUMNS, ROWS), tl.float32)
-    else:
-        acc = tl.zeros((ROWS, COLUMNS), tl.float32)
-    for step in range(first, last, BLOCKS):
-        for sub in tl.static_range(BLOCKS):
-            at = step + sub
-            if SWAP:
-                xs = tl.load(x_base[None, :] + (at * 32 + k)[:, None], mask=live[None, :], other=0.0)
-                if FP8:
-                    ws = tl.load(w_base[:, None] + at * 1024 + k[None, :])
-                    fs = tl.load(f_base + at * row_blocks)
-                    wide = _widened(ws, tl.broadcast_to(fs[:, None], (COLUMNS, 32)), GPU)
-                else:
-                    wide = tl.load(w_base[:, None] + (at * 32 + k)[None, :])
-                acc = _added(wide, xs, acc, GPU)
-            else:
-                xs = tl.load(x_base[:, None] + (at * 32 + k)[None, :], mask=live[:, None], other=0.0)
-                if FP8:
-                    ws = tl.load(w_base[None, :] + at * 1024 + k[:, None])
-                    fs = tl.load(f_base + at * row_blocks)
-                    wide = _widened(ws, tl.broadcast_to(fs[None, :], (32, COLUMNS)), GPU)
-                else:
-                    wide = tl.load(w_base[None, :] + (at * 32 + k)[:, None])
-                acc = _added(xs, wide, acc, GPU)
+        w_at = base + (unit[:, None] * 16 + tl.arange(0, 16)[None, :])[:, :, None] * inner + tl.arange(0, STEPS * 32)[None, None, :]
+    acc = tl.zeros((UNITS * 16, ROWS), tl.float32)
+    W_STEP: tl.constexpr = 512 if FP8 else 32
+    if AHEAD:
+        xs = tl.load(x_at + first * (STEPS * 32), mask=live[:, None, None], other=0.0)
+        ws = tl.load(w_at + first * (STEPS * W_STEP))
+        fs = tl.load(f_at + first * STEPS) if FP8 else 0
+    for turn in range(first, last):
+        # Loads of the next turn are under way while this one is multiplied.
+        at = (tl.minimum(turn + 1, last - 1) if AHEAD else turn) * STEPS
+        xs_next = tl.load(x_at + at * 32, mask=live[:, None, None], other=0.0)
+        ws_next = tl.load(w_at + at * W_STEP)
+        fs_next = tl.load(f_at + at) if FP8 else 0
+        if not AHEAD:
+            xs, ws, fs = xs_next, ws_next, fs_next
+        right = tl.reshape(xs, (ROWS, STEPS, 4, 2, 4))
+        right = tl.reshape(tl.permute(right, (1, 3, 2, 4, 0)), (STEPS * 32, ROWS))
+        if FP8:
+            spread = tl.broadcast_to(fs[:, :, None, :, None], (32, UNITS // 2, 2, STEPS, 16))
+            wide = _widened(ws, tl.reshape(spread, (32, UNITS, STEPS, 16)), GPU)
+            left = tl.permute(tl.reshape(wide, (8, 4, UNITS, STEPS, 2, 2, 4)), (2, 4, 0, 3, 5, 1, 6))
+        else:
+            left = tl.permute(tl.reshape(ws, (UNITS, 2, 8, STEPS, 4, 2, 4)), (0, 1, 2, 3, 5, 4, 6))
+        acc = _added(tl.reshape(left, (UNITS * 16, STEPS * 32)), right, acc, GPU)
+        if AHEAD:
+            xs, ws, fs = xs_next, ws_next, fs_next
 
+    c = tile * (UNITS * 16) + tl.arange(0, UNITS * 16)
     if SPLIT > 1:
         # Whoever comes last adds up all shares in their order, so the sum does not depend on who that is.
-        places = ((row_tile * tl.num_programs(1) + group) * (tl.num_programs(0) // SPLIT) + tile)
-        inside = tl.arange(0, ROWS)[:, None] * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-        if SWAP:
-            inside = tl.arange(0, ROWS)[None, :] * COLUMNS + tl.arange(0, COLUMNS)[:, None]
-        own = parts + places.to(tl.int64) * (SPLIT * ROWS * COLUMNS)
-        tl.store(own + share * (ROWS * COLUMNS) + inside, acc)
+        place = (row_tile * tl.num_programs(1) + group) * (tl.num_programs(0) // SPLIT) + tile
+        inside = tl.arange(0, ROWS)[None, :] + tl.arange(0, UNITS * 16)[:, None] * ROWS
+        own = parts + place.to(tl.int64) * (SPLIT * ROWS * UNITS * 16)
+        tl.store(own + share * (ROWS * UNITS * 16) + inside, acc)
         tl.debug_barrier()
-        before = tl.atomic_add(counts + places, 1, sem="acq_rel")
-        if before != SPLIT - 1:
-            return
-        tl.debug_barrier()
-        acc = tl.load(own + inside, cache_modifier=".cg")
-        for other in tl.static_range(1, SPLIT):
-            acc += tl.load(own + other * (ROWS * COLUMNS) + inside, cache_modifier=".cg")
-        tl.store(counts + places, 0)
-    y_base = y + group * y_group
-    result = acc.to(y.dtype.element_ty)
-    if SWAP:
-        tl.store(y_base + r[None, :].to(tl.int64) * y_row + c[:, None], result, mask=live[None, :] & (c < columns)[:, None])
+        before = tl.atomic_add(counts + place, 1, sem="acq_rel")
+        if before == SPLIT - 1:
+            tl.debug_barrier()
+            total = tl.load(own + inside, cache_modifier=".cg")
+            for other in tl.static_range(1, SPLIT):
+                total += tl.load(own + other * (ROWS * UNITS * 16) + inside, cache_modifier=".cg")
+            tl.store(counts + place, 0)
+            y_at = y + group * y_group + r[None, :].to(tl.int64) * y_row + c[:, None]
+            tl.store(y_at, total.to(y.dtype.element_ty), mask=live[None, :] & (c < columns)[:, None])
     else:
-        tl.store(y_base + r[:, None].to(tl.int64) * y_row + c[None, :], result, mask=live[:, None] & (c < columns)[None, :])
+        y_at = y + group * y_group + r[None, :].to(tl.int64) * y_row + c[:, None]
+        tl.store(y_at, acc.to(y.dtype.element_ty), mask=live[None, :] & (c < columns)[:, None])
 
 
-def product(twin: Twin, x: torch.Tensor, config: Config, *, swap: bool = False, weight: Any = None) -> torch.Tensor:
+def product(twin: Twin, x: torch.Tensor, config: Config, *, weight: Any = None) -> torch.Tensor:
     """y[r, g, c] = sum over k of x[r, g, k] w[g, c, k] for bf16 x [rows, groups, inner]; y bf16 [rows, groups, columns].
 
     Sums in float32, in an order that depends on the config alone. With `weight`, a bf16 [groups, columns, inner], it is
@@ -253,14 +278,14 @@ def product(twin: Twin, x: torch.Tensor, config: Config, *, swap: bool = False, 
     rows = x.shape[0]
     groups, columns, inner = twin.groups, twin.columns, twin.inner
     y = torch.empty((rows, groups, columns), dtype=torch.bfloat16, device=x.device)
-    tiles = triton.cdiv(columns, config.columns)
+    tiles = triton.cdiv(columns, config.units * UNIT)
     row_tiles = triton.cdiv(rows, config.rows)
-    size = tiles * groups * row_tiles * config.split * config.rows * config.columns if config.split > 1 else 1
+    size = tiles * groups * row_tiles * config.split * config.rows * config.units * UNIT if config.split > 1 else 1
     parts = torch.empty(size, dtype=torch.float32, device=x.device)
     _product[(tiles * config.split, groups, row_tiles)](
         x, twin.values if weight is None else weight, twin.factors, y, parts, twin.counts,
         rows, columns, inner, x.stride(0), x.stride(1), y.stride(0), y.stride(1),
-        ROWS=config.rows, COLUMNS=config.columns, BLOCKS=config.blocks, SPLIT=config.split,
-        FP8=weight is None, GPU=x.is_cuda, SWAP=swap, num_warps=config.warps, num_stages=config.stages,
+        ROWS=config.rows, UNITS=config.units, STEPS=config.steps, SPLIT=config.split, AHEAD=config.ahead,
+        FP8=weight is None, GPU=x.is_cuda, num_warps=config.warps, num_stages=config.stages,
     )  # fmt: skip
     return y
