@@ -33,9 +33,9 @@ class Config:
     units: int
     steps: int
     split: int
-    warps: int = 1
+    warps: int
+    cache: str = ".cg"
     stages: int = 1
-    ahead: int = 1
 
 
 @dataclass(frozen=True)
@@ -187,8 +187,8 @@ def _product(  # type: ignore[no-untyped-def]  # noqa: ANN202
     x, w, factors, y, parts, counts,  # noqa: ANN001
     rows, columns, inner,  # noqa: ANN001
     x_row, x_group, y_row, y_group,  # noqa: ANN001
-    ROWS: tl.constexpr, UNITS: tl.constexpr, STEPS: tl.constexpr, SPLIT: tl.constexpr, AHEAD: tl.constexpr,
-    FP8: tl.constexpr, GPU: tl.constexpr,
+    ROWS: tl.constexpr, UNITS: tl.constexpr, STEPS: tl.constexpr, SPLIT: tl.constexpr, WARPS: tl.constexpr,
+    FP8: tl.constexpr, GPU: tl.constexpr, CACHE: tl.constexpr,
 ):  # fmt: skip
     """y[r, g, c] = sum over k of x[r, g, k] w[g, c, k]; grid: (tiles of columns times SPLIT, groups, tiles of rows)."""
     share = tl.program_id(0) % SPLIT
@@ -197,70 +197,91 @@ def _product(  # type: ignore[no-untyped-def]  # noqa: ANN202
     row_tile = tl.program_id(2)
     steps = tl.multiple_of(inner // 32, STEPS)
     bands = columns // 32
-    turns = steps // STEPS
-    first = turns * share // SPLIT
-    last = turns * (share + 1) // SPLIT
+    turns = steps // (STEPS * WARPS * SPLIT)
+    HIGH: tl.constexpr = ROWS // 8
+    W_STEP: tl.constexpr = 512 if FP8 else 32
 
-    r = row_tile * ROWS + tl.arange(0, ROWS)
-    live = r < rows
-    k = tl.arange(0, 32)
-    u = tl.arange(0, STEPS)
+    # What Triton gives a thread follows from the order of these axes: the lanes of a warp first, then its warps, each
+    # of which has a part of the inner dimension to itself, and the rest in registers.
     lane = tl.arange(0, 32)
+    warp = tl.arange(0, WARPS)
+    unit = tl.arange(0, UNITS)
+    step = tl.arange(0, STEPS)
+    byte = tl.arange(0, 16)
+    own = (share * WARPS + warp) * turns * STEPS
+
     # Bands of 32 weight rows, two units of 16 in each. The last tile may reach beyond the weight: it reads the last
     # band again and stores nothing of it.
     band = tl.minimum(tile * (UNITS // 2) + tl.arange(0, UNITS // 2), bands - 1).to(tl.int64)
-    unit = tile * UNITS + tl.arange(0, UNITS)
-    unit = tl.where(unit < bands * 2, unit, bands * 2 - 2 + unit % 2).to(tl.int64)
-
-    x_at = x + group * x_group + r[:, None, None].to(tl.int64) * x_row + (u[None, :, None] * 32 + k[None, None, :])
-    f_at = factors + group * bands * steps + band[None, :, None] * steps + lane[:, None, None] * 0 + u[None, None, :]
+    unit = tl.minimum(tile * (UNITS // 2) + unit // 2, bands - 1).to(tl.int64) * 2 + unit % 2
     base = w + group.to(tl.int64) * columns * inner
     if FP8:
-        w_at = base + unit[None, :, None, None] * (steps * 512) + (
-            u[None, None, :, None] * 512 + lane[:, None, None, None] * 16 + tl.arange(0, 16)[None, None, None, :]
+        w_at = (
+            base
+            + unit[None, None, :, None, None] * (steps * 512)
+            + own[None, :, None, None, None] * 512
+            + (step[None, None, None, :, None] * 512 + lane[:, None, None, None, None] * 16)
+            + byte[None, None, None, None, :]
+        )
+        f_at = factors + group * bands * steps + (
+            band[None, None, :, None] * steps + own[None, :, None, None] + step[None, None, None, :]
+            + lane[:, None, None, None] * 0
         )
     else:
-        w_at = base + (unit[:, None] * 16 + tl.arange(0, 16)[None, :])[:, :, None] * inner + tl.arange(0, STEPS * 32)[None, None, :]
-    acc = tl.zeros((UNITS * 16, ROWS), tl.float32)
-    W_STEP: tl.constexpr = 512 if FP8 else 32
-    if AHEAD:
-        xs = tl.load(x_at + first * (STEPS * 32), mask=live[:, None, None], other=0.0)
-        ws = tl.load(w_at + first * (STEPS * W_STEP))
-        fs = tl.load(f_at + first * STEPS) if FP8 else 0
-    for turn in range(first, last):
-        # Loads of the next turn are under way while this one is multiplied.
-        at = (tl.minimum(turn + 1, last - 1) if AHEAD else turn) * STEPS
-        xs_next = tl.load(x_at + at * 32, mask=live[:, None, None], other=0.0)
-        ws_next = tl.load(w_at + at * W_STEP)
-        fs_next = tl.load(f_at + at) if FP8 else 0
-        if not AHEAD:
-            xs, ws, fs = xs_next, ws_next, fs_next
-        right = tl.reshape(xs, (ROWS, STEPS, 4, 2, 4))
-        right = tl.reshape(tl.permute(right, (1, 3, 2, 4, 0)), (STEPS * 32, ROWS))
+        # Row 8h + m of a unit, columns 8q + 2*.. of a step: the same values for the same lane.
+        low = (lane // 4)[:, None, None, None, None] + (byte // 8 * 8)[None, None, None, None, :]
+        w_at = (
+            base
+            + (unit[None, None, :, None, None] * 16 + low) * inner
+            + own[None, :, None, None, None] * 32
+            + step[None, None, None, :, None] * 32
+            + (lane % 4 * 8)[:, None, None, None, None]
+            + (byte % 8)[None, None, None, None, :]
+        )
+        f_at = factors
+    m = tl.arange(0, 8)
+    high = tl.arange(0, HIGH)
+    r = row_tile * ROWS + high[None, None, :, None, None] * 8 + m[:, None, None, None, None]
+    x_at = (
+        x
+        + group * x_group
+        + r.to(tl.int64) * x_row
+        + own[None, :, None, None, None] * 32
+        + step[None, None, None, :, None] * 32
+        + tl.arange(0, 32)[None, None, None, None, :]
+    )
+    x_live = tl.broadcast_to(r < rows, (8, WARPS, HIGH, STEPS, 32))
+    acc = tl.zeros((WARPS, UNITS * 16, ROWS), tl.float32)
+    for turn in range(turns):
+        # Weights pass through once; what stays in the first cache is x.
+        ws = tl.load(w_at + turn * (STEPS * W_STEP), cache_modifier=CACHE)
+        xs = tl.load(x_at + turn * (STEPS * 32), mask=x_live, other=0.0)
+        right = tl.reshape(xs, (8, WARPS, HIGH, STEPS, 4, 2, 4))
+        right = tl.reshape(tl.permute(right, (1, 3, 5, 4, 6, 2, 0)), (WARPS, STEPS * 32, ROWS))
         if FP8:
-            spread = tl.broadcast_to(fs[:, :, None, :, None], (32, UNITS // 2, 2, STEPS, 16))
-            wide = _widened(ws, tl.reshape(spread, (32, UNITS, STEPS, 16)), GPU)
-            left = tl.permute(tl.reshape(wide, (8, 4, UNITS, STEPS, 2, 2, 4)), (2, 4, 0, 3, 5, 1, 6))
-        else:
-            left = tl.permute(tl.reshape(ws, (UNITS, 2, 8, STEPS, 4, 2, 4)), (0, 1, 2, 3, 5, 4, 6))
-        acc = _added(tl.reshape(left, (UNITS * 16, STEPS * 32)), right, acc, GPU)
-        if AHEAD:
-            xs, ws, fs = xs_next, ws_next, fs_next
+            fs = tl.load(f_at + turn * STEPS)
+            spread = tl.broadcast_to(fs[:, :, :, None, :, None], (32, WARPS, UNITS // 2, 2, STEPS, 16))
+            ws = _widened(ws, tl.reshape(spread, (32, WARPS, UNITS, STEPS, 16)), GPU)
+        left = tl.permute(tl.reshape(ws, (8, 4, WARPS, UNITS, STEPS, 2, 2, 4)), (2, 3, 5, 0, 4, 6, 1, 7))
+        acc = _added(tl.reshape(left, (WARPS, UNITS * 16, STEPS * 32)), right, acc, GPU)
+    acc = tl.sum(acc, axis=0)
 
+    r = row_tile * ROWS + tl.arange(0, ROWS)
+    live = r < rows
     c = tile * (UNITS * 16) + tl.arange(0, UNITS * 16)
     if SPLIT > 1:
         # Whoever comes last adds up all shares in their order, so the sum does not depend on who that is.
         place = (row_tile * tl.num_programs(1) + group) * (tl.num_programs(0) // SPLIT) + tile
         inside = tl.arange(0, ROWS)[None, :] + tl.arange(0, UNITS * 16)[:, None] * ROWS
-        own = parts + place.to(tl.int64) * (SPLIT * ROWS * UNITS * 16)
-        tl.store(own + share * (ROWS * UNITS * 16) + inside, acc)
+        mine = parts + place.to(tl.int64) * (SPLIT * ROWS * UNITS * 16)
+        tl.store(mine + share * (ROWS * UNITS * 16) + inside, acc)
         tl.debug_barrier()
         before = tl.atomic_add(counts + place, 1, sem="acq_rel")
         if before == SPLIT - 1:
             tl.debug_barrier()
-            total = tl.load(own + inside, cache_modifier=".cg")
+            total = tl.load(mine + inside, cache_modifier=".cg")
             for other in tl.static_range(1, SPLIT):
-                total += tl.load(own + other * (ROWS * UNITS * 16) + inside, cache_modifier=".cg")
+                total += tl.load(mine + other * (ROWS * UNITS * 16) + inside, cache_modifier=".cg")
             tl.store(counts + place, 0)
             y_at = y + group * y_group + r[None, :].to(tl.int64) * y_row + c[:, None]
             tl.store(y_at, total.to(y.dtype.element_ty), mask=live[None, :] & (c < columns)[:, None])
@@ -285,7 +306,7 @@ def product(twin: Twin, x: torch.Tensor, config: Config, *, weight: Any = None) 
     _product[(tiles * config.split, groups, row_tiles)](
         x, twin.values if weight is None else weight, twin.factors, y, parts, twin.counts,
         rows, columns, inner, x.stride(0), x.stride(1), y.stride(0), y.stride(1),
-        ROWS=config.rows, UNITS=config.units, STEPS=config.steps, SPLIT=config.split, AHEAD=config.ahead,
-        FP8=weight is None, GPU=x.is_cuda, num_warps=config.warps, num_stages=config.stages,
+        ROWS=config.rows, UNITS=config.units, STEPS=config.steps, SPLIT=config.split, WARPS=config.warps,
+        FP8=weight is None, GPU=x.is_cuda, CACHE=config.cache, num_warps=config.warps, num_stages=config.stages,
     )  # fmt: skip
     return y
