@@ -26,16 +26,27 @@ _LOW, _HIGH = -110, 127 - _BIAS
 
 @dataclass(frozen=True)
 class Config:
-    """How a launch is cut. rows: of a tile, 8 or more; units: of 16 weight rows in a tile, even; steps: of 32 along the
-    inner dimension in an iteration; split: programs that share the inner dimension."""
+    """How a launch is cut; all are powers of two. rows: of x in a tile, 8 or more; units: of 16 weight rows for a warp,
+    2 or more; steps: of 32 along the inner dimension at a time; split: programs that share the inner dimension;
+    warps: of a program, wide of which are side by side over the weight's rows, and the others share the inner dimension.
+    """
 
     rows: int
     units: int
     steps: int
     split: int
     warps: int
-    cache: str = ".cg"
-    stages: int = 1
+    wide: int = 1
+
+    @property
+    def columns(self) -> int:
+        """Weight rows of a tile."""
+        return self.wide * self.units * UNIT
+
+    @property
+    def inner(self) -> int:
+        """What the inner dimension has to be a multiple of."""
+        return BLOCK * self.steps * self.split * (self.warps // self.wide)
 
 
 @dataclass(frozen=True)
@@ -188,7 +199,7 @@ def _product(  # type: ignore[no-untyped-def]  # noqa: ANN202
     rows, columns, inner,  # noqa: ANN001
     x_row, x_group, y_row, y_group,  # noqa: ANN001
     ROWS: tl.constexpr, UNITS: tl.constexpr, STEPS: tl.constexpr, SPLIT: tl.constexpr, WARPS: tl.constexpr,
-    FP8: tl.constexpr, GPU: tl.constexpr, CACHE: tl.constexpr,
+    FP8: tl.constexpr, GPU: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """y[r, g, c] = sum over k of x[r, g, k] w[g, c, k]; grid: (tiles of columns times SPLIT, groups, tiles of rows)."""
     share = tl.program_id(0) % SPLIT
@@ -197,9 +208,9 @@ def _product(  # type: ignore[no-untyped-def]  # noqa: ANN202
     row_tile = tl.program_id(2)
     steps = tl.multiple_of(inner // 32, STEPS)
     bands = columns // 32
-    turns = steps // (STEPS * WARPS * SPLIT)
+    DEEP: tl.constexpr = WARPS // WIDE
+    turns = steps // (STEPS * DEEP * SPLIT)
     HIGH: tl.constexpr = ROWS // 8
-    W_STEP: tl.constexpr = 512 if FP8 else 32
 
     # What Triton gives a thread follows from the order of these axes: the lanes of a warp first, then its warps, each
     # of which has a part of the inner dimension to itself, and the rest in registers.
@@ -208,31 +219,32 @@ def _product(  # type: ignore[no-untyped-def]  # noqa: ANN202
     unit = tl.arange(0, UNITS)
     step = tl.arange(0, STEPS)
     byte = tl.arange(0, 16)
-    own = (share * WARPS + warp) * turns * STEPS
+    own = (share * DEEP + warp // WIDE) * turns * STEPS
 
     # Bands of 32 weight rows, two units of 16 in each. The last tile may reach beyond the weight: it reads the last
     # band again and stores nothing of it.
-    band = tl.minimum(tile * (UNITS // 2) + tl.arange(0, UNITS // 2), bands - 1).to(tl.int64)
-    unit = tl.minimum(tile * (UNITS // 2) + unit // 2, bands - 1).to(tl.int64) * 2 + unit % 2
+    bands_at = (tile * WIDE + warp % WIDE) * (UNITS // 2)
+    band = tl.minimum(bands_at[:, None] + tl.arange(0, UNITS // 2)[None, :], bands - 1).to(tl.int64)
+    unit = tl.minimum(bands_at[:, None] + unit[None, :] // 2, bands - 1).to(tl.int64) * 2 + unit[None, :] % 2
     base = w + group.to(tl.int64) * columns * inner
     if FP8:
         w_at = (
             base
-            + unit[None, None, :, None, None] * (steps * 512)
+            + unit[None, :, :, None, None] * (steps * 512)
             + own[None, :, None, None, None] * 512
             + (step[None, None, None, :, None] * 512 + lane[:, None, None, None, None] * 16)
             + byte[None, None, None, None, :]
         )
         f_at = factors + group * bands * steps + (
-            band[None, None, :, None] * steps + own[None, :, None, None] + step[None, None, None, :]
+            band[None, :, :, None] * steps + own[None, :, None, None] + step[None, None, None, :]
             + lane[:, None, None, None] * 0
         )
     else:
-        # Row 8h + m of a unit, columns 8q + 2*.. of a step: the same values for the same lane.
+        # Row 8h + m of a unit, columns 8q + 0..7 of a step: the same values for the same lane. Taken as bytes, for
+        # Triton orders the tensor core's operands by the width of what was loaded.
         low = (lane // 4)[:, None, None, None, None] + (byte // 8 * 8)[None, None, None, None, :]
-        w_at = (
-            base
-            + (unit[None, None, :, None, None] * 16 + low) * inner
+        w_at = base + group.to(tl.int64) * columns * inner + 2 * (
+            (unit[None, :, :, None, None] * 16 + low) * inner
             + own[None, :, None, None, None] * 32
             + step[None, None, None, :, None] * 32
             + (lane % 4 * 8)[:, None, None, None, None]
@@ -254,7 +266,11 @@ def _product(  # type: ignore[no-untyped-def]  # noqa: ANN202
     acc = tl.zeros((WARPS, UNITS * 16, ROWS), tl.float32)
     for turn in range(turns):
         # Weights pass through once; what stays in the first cache is x.
-        ws = tl.load(w_at + turn * (STEPS * W_STEP), cache_modifier=CACHE)
+        if FP8:
+            ws = tl.load(w_at + turn * (STEPS * 512), cache_modifier=".cg")
+        else:
+            ws = tl.load(w_at + turn * (STEPS * 64)).to(tl.int16)
+            ws = (ws | (tl.load(w_at + turn * (STEPS * 64) + 1).to(tl.int16) << 8)).to(tl.bfloat16, bitcast=True)
         xs = tl.load(x_at + turn * (STEPS * 32), mask=x_live, other=0.0)
         right = tl.reshape(xs, (8, WARPS, HIGH, STEPS, 4, 2, 4))
         right = tl.reshape(tl.permute(right, (1, 3, 5, 4, 6, 2, 0)), (WARPS, STEPS * 32, ROWS))
@@ -264,24 +280,25 @@ def _product(  # type: ignore[no-untyped-def]  # noqa: ANN202
             ws = _widened(ws, tl.reshape(spread, (32, WARPS, UNITS, STEPS, 16)), GPU)
         left = tl.permute(tl.reshape(ws, (8, 4, WARPS, UNITS, STEPS, 2, 2, 4)), (2, 3, 5, 0, 4, 6, 1, 7))
         acc = _added(tl.reshape(left, (WARPS, UNITS * 16, STEPS * 32)), right, acc, GPU)
-    acc = tl.sum(acc, axis=0)
+    COLUMNS: tl.constexpr = WIDE * UNITS * 16
+    acc = tl.reshape(tl.sum(tl.reshape(acc, (DEEP, WIDE, UNITS * 16, ROWS)), axis=0), (COLUMNS, ROWS))
 
     r = row_tile * ROWS + tl.arange(0, ROWS)
     live = r < rows
-    c = tile * (UNITS * 16) + tl.arange(0, UNITS * 16)
+    c = tile * COLUMNS + tl.arange(0, COLUMNS)
     if SPLIT > 1:
         # Whoever comes last adds up all shares in their order, so the sum does not depend on who that is.
         place = (row_tile * tl.num_programs(1) + group) * (tl.num_programs(0) // SPLIT) + tile
-        inside = tl.arange(0, ROWS)[None, :] + tl.arange(0, UNITS * 16)[:, None] * ROWS
-        mine = parts + place.to(tl.int64) * (SPLIT * ROWS * UNITS * 16)
-        tl.store(mine + share * (ROWS * UNITS * 16) + inside, acc)
+        inside = tl.arange(0, ROWS)[None, :] + tl.arange(0, COLUMNS)[:, None] * ROWS
+        mine = parts + place.to(tl.int64) * (SPLIT * ROWS * COLUMNS)
+        tl.store(mine + share * (ROWS * COLUMNS) + inside, acc)
         tl.debug_barrier()
         before = tl.atomic_add(counts + place, 1, sem="acq_rel")
         if before == SPLIT - 1:
             tl.debug_barrier()
             total = tl.load(mine + inside, cache_modifier=".cg")
             for other in tl.static_range(1, SPLIT):
-                total += tl.load(mine + other * (ROWS * UNITS * 16) + inside, cache_modifier=".cg")
+                total += tl.load(mine + other * (ROWS * COLUMNS) + inside, cache_modifier=".cg")
             tl.store(counts + place, 0)
             y_at = y + group * y_group + r[None, :].to(tl.int64) * y_row + c[:, None]
             tl.store(y_at, total.to(y.dtype.element_ty), mask=live[None, :] & (c < columns)[:, None])
@@ -299,14 +316,14 @@ def product(twin: Twin, x: torch.Tensor, config: Config, *, weight: Any = None) 
     rows = x.shape[0]
     groups, columns, inner = twin.groups, twin.columns, twin.inner
     y = torch.empty((rows, groups, columns), dtype=torch.bfloat16, device=x.device)
-    tiles = triton.cdiv(columns, config.units * UNIT)
+    tiles = triton.cdiv(columns, config.columns)
     row_tiles = triton.cdiv(rows, config.rows)
-    size = tiles * groups * row_tiles * config.split * config.rows * config.units * UNIT if config.split > 1 else 1
+    size = tiles * groups * row_tiles * config.split * config.rows * config.columns if config.split > 1 else 1
     parts = torch.empty(size, dtype=torch.float32, device=x.device)
     _product[(tiles * config.split, groups, row_tiles)](
-        x, twin.values if weight is None else weight, twin.factors, y, parts, twin.counts,
+        x, twin.values if weight is None else weight.view(torch.uint8), twin.factors, y, parts, twin.counts,
         rows, columns, inner, x.stride(0), x.stride(1), y.stride(0), y.stride(1),
         ROWS=config.rows, UNITS=config.units, STEPS=config.steps, SPLIT=config.split, WARPS=config.warps,
-        FP8=weight is None, GPU=x.is_cuda, CACHE=config.cache, num_warps=config.warps, num_stages=config.stages,
+        FP8=weight is None, GPU=x.is_cuda, WIDE=config.wide, num_warps=config.warps, num_stages=1,
     )  # fmt: skip
     return y
