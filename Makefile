@@ -41,7 +41,7 @@ lab-down: ## Remove the virtual Sparks
 
 test: deb ## All tests that need no Spark; they use labs of their own (root). ARGS="-k plan" for some of them
 	@$(if $(ARGS),,tests/lab/engine >/dev/null || echo "The tests with SGLang will fail; the others go on.")
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m tests.run $(ARGS)
 
 mutate: deps ## Break each rule of the core in a copy of the tree, and see the tests notice. ARGS="gates.py" for some
 	@$(BIN)/python -m tests.mutate $(ARGS)

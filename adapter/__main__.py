@@ -12,6 +12,7 @@ from pathlib import Path
 from adapter import catalogue, frame, source
 from adapter.declare import NOT_AS_ASKED, RELEASE, AdapterError
 from adapter.plugin import VARIABLE
+from adapter.upstream import UPSTREAM
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -64,10 +65,12 @@ def _list(as_json: bool) -> int:
 
 def _check(package: Path, names: Sequence[str], as_json: bool) -> int:
     release = source.version(package)
+    watched = {name: catalogue.load(name).adapter.symbols for name in names}
+    if names is catalogue.NAMES:
+        watched |= {each.name: each.symbols for each in UPSTREAM}
     rows = []
-    for name in names:
-        adapter = catalogue.load(name).adapter
-        drifted = {drift.symbol.name: drift.found for drift in source.drifts(package, adapter.symbols)}
+    for name, symbols in watched.items():
+        drifted = {drift.symbol.name: drift.found for drift in source.drifts(package, symbols)}
         rows += [
             {
                 "adapter": name,
@@ -76,7 +79,7 @@ def _check(package: Path, names: Sequence[str], as_json: bool) -> int:
                 "found": drifted.get(symbol.name, symbol.digest),
                 "ok": symbol.name not in drifted,
             }
-            for symbol in adapter.symbols
+            for symbol in symbols
         ]
     wrong = [row for row in rows if not row["ok"]]
     if as_json:

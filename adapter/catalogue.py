@@ -12,6 +12,9 @@ NAMES = (
     "tp3_pad",
     "engram_rows",
     "engram_prefetch",
+    "mxfp8_b12x",
+    "prefill_empty_cache",
+    "serving_guards",
 )
 """In the order in which they are installed."""
 

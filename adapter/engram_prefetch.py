@@ -1,7 +1,7 @@
 """Engram's lookups begun right after hashing, and waited for where the rows are needed.
 
-The hasher knows the rows of every Engram layer before the first layer runs; SGLang looks them up layer by layer, each on
-the model's way. Here they are looked up beside it: on a stream of its own on a GPU, on one thread on a CPU, in the
+The hasher knows the rows of every Engram layer before the first layer runs; SGLang looks them up layer by layer, each
+on the model's way. Here they are looked up beside it: on a stream of its own on a GPU, on one thread on a CPU, in the
 order of the layers. Only this rank's own rows are: the all-reduce that puts the ranks' parts together stays where it
 is, in the order that the ranks have agreed on. What is given on is bitwise what the synchronous lookup gives.
 """

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import os
 import pkgutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,11 +81,17 @@ def install(each: Prepared) -> None:
     print(f"adapter {each.adapter.name} is installed, digest {each.digest}", file=sys.stderr, flush=True)
 
 
-def prove(file: str, each: Prepared) -> None:
+def digest_of(prepared: Sequence[Prepared]) -> str:
+    """Of the whole set, the same in every process of every rank."""
+    told = "\n".join(f"{each.adapter.name} {each.digest}" for each in prepared)
+    return hashlib.sha256(told.encode()).hexdigest()[: source.DIGITS]
+
+
+def prove(file: str, name: str, digest: str) -> None:
     """Append one line in one write: several processes write to the file at a time. Raises AdapterError."""
     if not file:
         return
-    line = f"ADAPTER={each.adapter.name} {each.digest} {os.getpid()}\n".encode()
+    line = f"ADAPTER={name} {digest} {os.getpid()}\n".encode()
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -92,9 +99,9 @@ def prove(file: str, each: Prepared) -> None:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise AdapterError(f"{each.adapter.name}: its proof cannot be written: {error}") from error
+        raise AdapterError(f"{name}: its proof cannot be written: {error}") from error
     if written != len(line):
-        raise AdapterError(f"{each.adapter.name}: its proof cannot be written whole to {file}")
+        raise AdapterError(f"{name}: its proof cannot be written whole to {file}")
 
 
 def hook(symbol: Symbol, function: Callable[..., Any], kind: str) -> None:

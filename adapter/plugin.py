@@ -12,7 +12,9 @@ from collections.abc import Mapping
 
 VARIABLE = "SPARKD_ADAPTERS"
 PROOF = "SPARKD_PLUGIN_PROOF"
-"""A file that gets a line "ADAPTER=NAME DIGEST PID" from each process in which an adapter was installed."""
+"""A file that gets a line "ADAPTER=NAME DIGEST PID" from each process in which an adapter was installed, and in the end
+one of NAME in every process: all that it needs is installed, and the digest is that of the whole set."""
+NAME = "sparkd"
 
 
 def load() -> None:
@@ -42,4 +44,5 @@ def install(text: str, environ: Mapping[str, str]) -> None:
     for each in prepared:
         if frame.process() in each.adapter.processes:
             frame.install(each)
-            frame.prove(environ.get(PROOF, ""), each)
+            frame.prove(environ.get(PROOF, ""), each.adapter.name, each.digest)
+    frame.prove(environ.get(PROOF, ""), NAME, frame.digest_of(prepared))

@@ -10,6 +10,8 @@ Optional, in seconds: SPARKD_RENDEZVOUS_TIMEOUT (60), SPARKD_RAIL_TIMEOUT (10), 
 SPARKD_CANARY_INTERVAL (1), SPARKD_CANARY_TIMEOUT (10), SPARKD_CONTROL_GRACE (300: from then on a management network
 that is silent while the rails go on is a warning; it never ends a group); and SPARKD_RAIL_PORT (20100).
 
+SIGUSR1 has a rank that serves drain, that is, take no new requests and tell how many run; SIGUSR2 has it serve again.
+
 With SPARKD_ENGINE=sglang, SGLang runs as a child, and SPARKD_ENGINE_CONFIG says how: the profile that the daemon has
 resolved, as JSON (see :mod:`runtime.sglang.config`). Its NCCL_* and GLOO_* variables are passed on, SPARKD_* never.
 

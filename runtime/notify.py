@@ -1,6 +1,7 @@
 """The progress channel of a rank: ``sd_notify`` datagrams that systemd shows as the unit's status text.
 
-``STATUS=STAGE[ N/M] TEXT`` with STAGE one of :class:`Stage`; ``READY=1`` once, when the rank serves.
+``STATUS=STAGE[ N/M] TEXT`` with STAGE one of :class:`Stage`; ``READY=1`` once, when the rank serves; from then on
+``WATCHDOG=1``, as often as the unit asks for it.
 The protocol is described in sd_notify(3).
 """
 
@@ -12,6 +13,7 @@ from collections.abc import Callable, Mapping
 
 READY_STATUS_SECONDS = 10.0
 STATUS_MAX_CHARACTERS = 480
+_SIGNS = 4  # of life, within the watchdog's time
 
 
 class Stage(enum.StrEnum):
@@ -28,13 +30,20 @@ class Stage(enum.StrEnum):
 
 
 class Notifier:
-    """Sends assignments to ``$NOTIFY_SOCKET``; without one it does nothing. A lost datagram never stops a rank."""
+    """Sends assignments to ``$NOTIFY_SOCKET``; without one it does nothing. A lost datagram never stops a rank.
+
+    ``watchdog``: seconds after which systemd ends a rank that has not said ``WATCHDOG=1``, None for never.
+    """
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         path = environ.get("NOTIFY_SOCKET", "")
         # A leading @ stands for the zero byte of the abstract namespace.
         self._address = "\0" + path[1:] if path.startswith("@") else path
         self._usable = path.startswith(("@", "/"))
+        microseconds = environ.get("WATCHDOG_USEC", "")
+        mine = environ.get("WATCHDOG_PID", str(os.getpid())) == str(os.getpid())
+        wanted = mine and microseconds.isascii() and microseconds.isdigit() and int(microseconds) > 0
+        self.watchdog = int(microseconds) / 1e6 if wanted else None
 
     def send(self, *assignments: str) -> bool:
         """Send one datagram; True if systemd's socket took it."""
@@ -57,6 +66,7 @@ class Progress:
         self._clock = clock
         self._last = ""
         self._ready_at: float | None = None
+        self._alive_at: float | None = None
         self.stage = Stage.INIT
 
     def report(self, stage: Stage, text: str = "", count: tuple[int, int] | None = None) -> None:
@@ -69,14 +79,24 @@ class Progress:
             self._notifier.send(f"STATUS={status}")
 
     def ready(self, text: str, changed: bool = False) -> None:
-        """The first call sends ``READY=1``; later ones refresh the text, every ten seconds or if much ``changed``."""
+        """The first call sends ``READY=1``; later ones refresh the text, every ten seconds or if much ``changed``.
+
+        Each is a sign of life for systemd's watchdog, which is told in time.
+        """
         now = self._clock()
+        self._alive(now)
         if self._ready_at is not None and not changed and now - self._ready_at < READY_STATUS_SECONDS:
             return
         first, self._ready_at = self._ready_at is None, now
         self.stage = Stage.READY
         self._last = one_line(f"{Stage.READY} {text}")
         self._notifier.send(*(["READY=1"] if first else []), f"STATUS={self._last}")
+
+    def _alive(self, now: float) -> None:
+        limit = self._notifier.watchdog
+        if limit is not None and (self._alive_at is None or now - self._alive_at >= limit / _SIGNS):
+            self._alive_at = now
+            self._notifier.send("WATCHDOG=1")
 
     def failed(self, sentence: str) -> None:
         """The first error, before the rank leaves with a non-zero status."""

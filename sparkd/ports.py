@@ -82,6 +82,9 @@ class Units(Protocol):
 
     async def stop(self, epoch: int) -> None: ...
 
+    async def tell(self, epoch: int, drain: bool) -> None:
+        """Have the rank drain, or serve again. Raises DoorError also for a rank that does not know how to."""
+
     async def kill(self, epoch: int) -> None:
         """SIGKILL to every process of the unit, at once."""
 

@@ -88,11 +88,16 @@ class RailStatus:
 
 @dataclass(frozen=True)
 class EngineStatus:
-    """`profile`: "" for an engine that has none."""
+    """`api`: where rank 0 listens. `profile`: "" for an engine that has none. `openai`: the base URL of its OpenAI
+    API on rank 0's host, "" for the probe, which has none. `adapters`: what is added to it, as this host's
+    profile has it.
+    """
 
     name: str
     api: str
     profile: str = ""
+    openai: str = ""
+    adapters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,11 +110,22 @@ class BudgetStatus:
 
 
 @dataclass(frozen=True)
+class DrainStatus:
+    """`left` of the `seconds` that requests have to come to their end. `running`: how many, null while not told."""
+
+    by: str
+    seconds: float
+    left: float
+    running: int | None
+
+
+@dataclass(frozen=True)
 class RingStatus:
     """GET /v1/ring. `node` is who answers; `waits` holds one sentence for each thing the ring waits for.
 
     `cables`: the complete ring that the ports hear, each as "spark1.0~spark2.1"; empty while there is none.
-    `maintenance`: null unless sparkctl hold is in force. `rails`: those whose measurement counts.
+    `maintenance`: null unless sparkctl hold is in force. `rails`: those whose measurement counts. `drain`: null unless
+    the ring drains, and then `want` is "down". `serving`: it takes requests, and as far as is known answers them.
     """
 
     phase: str
@@ -133,6 +149,8 @@ class RingStatus:
     maintenance: Maintenance | None = None
     rails: tuple[RailStatus, ...] = ()
     budget: BudgetStatus | None = None
+    drain: DrainStatus | None = None
+    serving: bool = False
 
 
 @dataclass(frozen=True)
@@ -263,13 +281,14 @@ class PeerRequest:
     """An operator's request, handed to the conductor; or the conductor's to a peer, to examine its host before a start.
 
     `request`: start, stop, clear, hold, resume or examine; `by`: who asked, and where; `reason`: of a hold; `force`: a
-    stop also of a ring in maintenance.
+    stop also of a ring in maintenance; `drain`: seconds that a stop leaves to the requests that run.
     """
 
     request: str
     by: str
     reason: str = ""
     force: bool = False
+    drain: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -27,10 +27,16 @@ _NOT_RUN = pytest.StashKey[list[str]]()
 def pytest_addoption(parser: pytest.Parser) -> None:
     for marker, need in NEEDS.items():
         parser.addoption(f"--{marker}", action="store_true", help=f"also run the tests that need {need}")
+    parser.addoption("--half", choices=("lab", "rest"), help="only the tests with the probe's lab, or only all others")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what needs real Sparks or virtual machines, and let what needs the lab come last: it is slow."""
+    half = config.getoption("--half")
+    if half is not None:
+        others = [item for item in items if _probes_lab(item) != (half == "lab")]
+        items[:] = [item for item in items if item not in others]
+        config.hook.pytest_deselected(items=others)
     lacking = [marker for marker in NEEDS if not config.getoption(f"--{marker}")]
     not_run: list[pytest.Item] = []
     config.stash[_NOT_RUN] = []
@@ -42,6 +48,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in not_run]
         config.hook.pytest_deselected(items=not_run)
     items.sort(key=lambda item: item.get_closest_marker("lab") is not None)
+
+
+def _probes_lab(item: pytest.Item) -> bool:
+    return item.get_closest_marker("lab") is not None and "engine_ring" not in getattr(item, "fixturenames", ())
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -1,7 +1,7 @@
 """Engram's rows on local NVMe instead of in memory.
 
-Of V4.1's two tables a rank of three would hold 69 GB. A step needs a few hundred rows of 264 bytes, and one NVMe reads a
-hundred thousand blocks a second, so the rows are packed once per rank (`sparkd-engine model pack`) and read when they
+Of V4.1's two tables a rank of three would hold 69 GB. A step needs a few hundred rows of 264 bytes, and one NVMe reads
+a hundred thousand blocks a second, so the rows are packed once per rank (`sparkd-engine model pack`) and read when they
 are asked for. Rows of other ranks are zero, and SGLang's own all-reduce puts the parts together as before.
 """
 
@@ -13,7 +13,7 @@ _ENGRAM = "sglang.srt.layers.engram"
 ADAPTER = Adapter(
     name="engram_rows",
     purpose="reads Engram's rows from local NVMe, so that the tables take no memory",
-    worth="the weights do not fit on three Sparks with the tables in memory (0xSero's row store; zurih on three Sparks)",
+    worth="with the tables in memory the weights do not fit on three Sparks (0xSero's row store; zurih)",
     processes=frozenset({SCHEDULER}),
     symbols=(
         Symbol(f"{_ENGRAM}:EngramEmbedding.__init__", "40947cfeec81a6bc"),

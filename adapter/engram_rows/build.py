@@ -42,10 +42,10 @@ def build(directory: Path | None = None, compiler: str = "c++", *, uring: bool |
             command = [compiler, *FLAGS, *more[:1], "-o", made.name, str(SOURCE), *more[1:]]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode == 0:
-                os.chmod(made.name, 0o755)  # noqa: PTH101, S103 - a library that every user may load
-                os.replace(made.name, target)  # noqa: PTH105
+                os.chmod(made.name, 0o755)  # noqa: S103 - a library that every user may load
+                os.replace(made.name, target)
                 return target
-            os.unlink(made.name)  # noqa: PTH108
+            os.unlink(made.name)
             said = done.stderr.strip()
     raise AdapterError(f"{SOURCE.name} does not compile: {said[-2000:]}")
 

@@ -139,7 +139,10 @@ class NativeReader:
             ctypes.POINTER(_Result),
         ]  # fmt: skip
         for name in ("stats", "close", "uses_uring"):
-            getattr(self._core, f"sparkd_rows_{name}").argtypes = [ctypes.c_void_p, *([ctypes.c_void_p] * (name == "stats"))]
+            getattr(self._core, f"sparkd_rows_{name}").argtypes = [
+                ctypes.c_void_p,
+                *([ctypes.c_void_p] * (name == "stats")),
+            ]
         ctypes.set_errno(0)
         self.handle = self._core.sparkd_rows_open(
             str(path).encode(), ctypes.c_int64(header.rows), ctypes.c_int64(header.row_bytes),
@@ -151,9 +154,7 @@ class NativeReader:
 
     def read(self, rows: int, number: int, out: int, seconds: float) -> None:
         result = _Result()
-        code = self._core.sparkd_rows_read(
-            self.handle, rows, number, self._first, out, seconds, ctypes.byref(result)
-        )
+        code = self._core.sparkd_rows_read(self.handle, rows, number, self._first, out, seconds, ctypes.byref(result))
         if code == _SHORT:
             raise _short(self._path, result.row)
         if code == _LATE:

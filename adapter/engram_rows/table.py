@@ -62,9 +62,7 @@ class _Stores:
             total, dim, layer = _arguments(*arguments, **named)
             table.rows_on_disk = self._store(table, total, dim, layer)
             for name, width in (("weight", dim), ("scale", dim // BLOCK)):
-                kept = torch.nn.Parameter(
-                    torch.empty(0, width, dtype=getattr(table, name).dtype), requires_grad=False
-                )
+                kept = torch.nn.Parameter(torch.empty(0, width, dtype=getattr(table, name).dtype), requires_grad=False)
                 kept.weight_loader = table._load_rows
                 setattr(table, name, kept)
         except AdapterError as error:
@@ -110,7 +108,7 @@ class _Stores:
         except AdapterError as error:
             end_process(NAME, str(error))
         self._metrics.tick()
-        return found  # type: ignore[no-any-return]
+        return found
 
 
 def _arguments(num_embeddings: int, dim: int, layer_id: int, column_bounds: object = None) -> tuple[int, int, int]:
@@ -123,9 +121,12 @@ class RowStore:
     def __init__(self, path: Path, reader: Reader, dim: int, first: int, seconds: float) -> None:
         self._path, self._reader, self._dim, self._first, self._seconds = path, reader, dim, first, seconds
         self._row_bytes = dim + dim // BLOCK
-        self._calls: list[tuple[Any, ...]] = []
+        self._captured: list[tuple[Any, ...]] = []
+        self._running: list[tuple[Any, Any]] = []
         # While a graph is captured no pinned memory can be had from CUDA, and what is captured is used for ever.
-        self._arena = torch.empty(_ARENA * torch.cuda.is_available(), dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+        self._arena = torch.empty(
+            _ARENA * torch.cuda.is_available(), dtype=torch.uint8, pin_memory=torch.cuda.is_available()
+        )
         self._taken = 0
 
     def lookup(self, indices: torch.Tensor) -> torch.Tensor:
@@ -167,12 +168,12 @@ class RowStore:
             _launch(stream.cuda_stream, function, call)
         rows = out.to(indices.device, non_blocking=True)
         if capturing:
-            self._calls.append((ids, out, call))  # a graph may be replayed for as long as the process lives
+            self._captured.append((ids, out, call))  # a graph may be replayed for as long as the process lives
         else:
             done = torch.cuda.Event()
             done.record(stream)
-            self._calls = [each for each in self._calls if len(each) == 3 or not each[3].query()]
-            self._calls.append((ids, out, call, done))
+            self._running = [each for each in self._running if not each[0].query()]
+            self._running.append((done, (ids, out, call)))
         return values(rows, self._dim).view(*indices.shape, self._dim)
 
     def _pinned(self, size: int, *, capturing: bool) -> torch.Tensor:
@@ -181,7 +182,9 @@ class RowStore:
         begin = self._taken
         self._taken += -(-size // 64) * 64
         if self._taken > self._arena.shape[0]:
-            raise AdapterError(f"CUDA graphs need more than {_ARENA >> 20} MiB of pinned memory for rows; capture fewer")
+            raise AdapterError(
+                f"CUDA graphs need more than {_ARENA >> 20} MiB of pinned memory for rows; capture fewer"
+            )
         return self._arena[begin : begin + size]
 
     def compare(self, table: Any, tensor: torch.Tensor, *, weight: bool) -> None:
@@ -195,13 +198,14 @@ class RowStore:
         raw = self.raw(ids)
         mine = raw[:, : self._dim] if weight else raw[:, self._dim :]
         theirs = tensor[ids].contiguous().view(torch.uint8)
-        if theirs.shape != mine.shape or not torch.equal(mine, theirs):
-            differ = (mine != theirs).any(-1).nonzero() if theirs.shape == mine.shape else ()
-            row = int(ids[int(differ[0])]) if len(differ) else table.row_start
-            raise AdapterError(
-                f"{self._path}: row {row} is not the checkpoint's; pack the rows of this checkpoint with "
-                "`sparkd-engine model pack`"
-            )
+        alike = theirs.shape == mine.shape
+        if alike and torch.equal(mine, theirs):
+            return
+        row = int(ids[(mine != theirs).any(-1)][0]) if alike else table.row_start
+        raise AdapterError(
+            f"{self._path}: row {row} is not the checkpoint's; pack the rows of this checkpoint with "
+            "`sparkd-engine model pack`"
+        )
 
 
 def _launch(stream: int, function: int, call: ctypes.Structure) -> None:
@@ -218,6 +222,6 @@ def _cudart() -> ctypes.CDLL:
     with open("/proc/self/maps", encoding="utf-8") as maps:
         for line in maps:
             path = line.rstrip().rpartition(" ")[2]
-            if os.path.basename(path).startswith("libcudart.so"):  # noqa: PTH119
+            if os.path.basename(path).startswith("libcudart.so"):
                 return ctypes.CDLL(path)
     raise AdapterError("torch has loaded no CUDA runtime (libcudart.so)")

@@ -1,15 +1,12 @@
 """The engine's own counts: Prometheus text, the difference of two readings, and percentiles of a histogram."""
 
-import contextlib
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from runtime.openai.document import quote
+from runtime.prometheus import Sample, read_sample
 
-SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?[0-9]+)?")
-LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:\\.|[^"\\])*)"')
 QUANTILES = (0.5, 0.9, 0.99)
 
 
@@ -105,13 +102,14 @@ class Metrics:
         for line in text.splitlines():
             if not line.strip() or line.startswith("#"):
                 continue
-            name, labels, value = _sample(line)
+            sample = _sample(line)
+            name, labels = sample.name, sample.labels
             if name.endswith("_bucket") and "le" in labels:
                 bounds = buckets.setdefault(name.removesuffix("_bucket"), {})
                 bound = float(labels["le"])
-                bounds[bound] = bounds.get(bound, 0.0) + value
+                bounds[bound] = bounds.get(bound, 0.0) + sample.value
             else:
-                values[name] = values.get(name, 0.0) + value
+                values[name] = values.get(name, 0.0) + sample.value
         return cls(values, buckets)
 
     def histogram(self, name: str) -> Histogram | None:
@@ -123,10 +121,8 @@ class Metrics:
         return Histogram(bounds, tuple(found[bound] for bound in bounds), self.values.get(f"{name}_sum", math.nan))
 
 
-def _sample(line: str) -> tuple[str, dict[str, str], float]:
-    """Name, labels and value. Raises ValueError."""
-    if found := SAMPLE.fullmatch(line.strip()):
-        # A value that is no number is as little of a sample as a line that is none.
-        with contextlib.suppress(ValueError):
-            return found[1], dict(LABEL.findall(found[2] or "")), float(found[3])
-    raise ValueError(f"is not the text format of Prometheus: {quote(line)}")
+def _sample(line: str) -> Sample:
+    """Raises ValueError for a line that is none."""
+    if (sample := read_sample(line)) is None:
+        raise ValueError(f"is not the text format of Prometheus: {quote(line)}")
+    return sample

@@ -41,6 +41,7 @@ class Probe:
     def __init__(self, environment: RankEnvironment, progress: Progress) -> None:
         self.environment = environment
         self.progress = progress
+        self._prefix = ""
 
     def vector(self, rank: int, operation: int, length: int) -> "array[int]":
         """What this rank puts into the ``operation``-th all-reduce."""
@@ -54,7 +55,15 @@ class Probe:
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        for number, drain in ((signal.SIGUSR1, True), (signal.SIGUSR2, False)):
+            asyncio.get_running_loop().add_signal_handler(number, self._drain, drain)
         return await race(self._until(stop), self._live())
+
+    def _drain(self, drain: bool) -> None:
+        """It takes no requests, so that none runs."""
+        self._prefix = "draining 0, " if drain else ""
+        if self.progress.stage is Stage.READY:
+            self.progress.ready(f"{self._prefix}told to {'drain' if drain else 'go on'}", changed=True)
 
     async def _until(self, stop: asyncio.Event) -> ExitCode:
         await stop.wait()
@@ -176,7 +185,8 @@ class Probe:
             if health.canaries == 1:
                 log.info("ready: the first canary came home, %s", slowest)
             outage = control.outages.text()
-            self.progress.ready(f"canary {health.canaries}, {outage or slowest}", bool(outage) != bool(before))
+            text = f"{self._prefix}canary {health.canaries}, {outage or slowest}"
+            self.progress.ready(text, bool(outage) != bool(before))
             before = outage
             due = max(due + interval, loop.time())
             await asyncio.sleep(due - loop.time())

@@ -100,7 +100,7 @@ def kill_all(child: Child, idle: Callable[[float], None], say: Callable[[str], N
         idle(0.02)
         if time.monotonic() >= remind:
             remind += REMIND_SECONDS
-            names = ", ".join(f"{process.name} (pid {process.pid}, state {process.state})" for process in left)
+            names = ", ".join(f"{process.title} (pid {process.pid}, state {process.state})" for process in left)
             say(f"still there {time.monotonic() - started:.0f} s after SIGKILL: {names}")
     child.reap()
 

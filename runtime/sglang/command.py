@@ -9,8 +9,6 @@ from runtime.sglang.config import VARIABLE, EngineConfig
 WORKER_PORT = 8888
 ADAPTERS = "SPARKD_ADAPTERS"
 """What sparkd adds to SGLang, as JSON; read by the plug-in within its processes."""
-PLUGIN = "sparkd"
-"""Its name in SGLang's plug-in group."""
 # Has only the plug-in and its description, so that nothing else of sparkd can be imported in the engine.
 PLUGIN_PATH = Path(__file__).parents[2] / "plugin"
 # systemd's word with the launcher. A child that spoke to the notify socket would be taken for it, and one that finds
@@ -88,16 +86,15 @@ def asked(environ: Mapping[str, str], config: EngineConfig) -> dict[str, str]:
         wanted.setdefault("NCCL_IB_USE_INLINE", "0")
         wanted.setdefault("NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS", "0")
     # An empty list of SGLang's means every plug-in that is installed.
-    named = [name for name in config.environment.get("SGLANG_PLUGINS", "").split(",") if name and name != "-"]
-    adapters = {PLUGIN} if environ.get(ADAPTERS) else set()
-    wanted["SGLANG_PLUGINS"] = ",".join(dict.fromkeys([*named, *config.launch.plugins, *adapters])) or "-"
+    wanted.setdefault("SGLANG_PLUGINS", ",".join(config.launch.plugins) or "-")
+    if environ.get(ADAPTERS):
+        wanted |= {ADAPTERS: environ[ADAPTERS], "PYTHONPATH": str(PLUGIN_PATH)}
     return wanted
 
 
-def engine_environ(environ: Mapping[str, str], config: EngineConfig) -> dict[str, str]:
-    """The engine's whole environment. Of SPARKD_*, where the group's key is, only the adapters reach it.
-
-    :raises BadEnvironment: as :func:`asked`.
+def engine_environ(environ: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
+    """The engine's whole environment, with all that is ``wanted``. What the rank itself has of SPARKD_*, where the
+    group's key is, does not reach it.
     """
     kept = {name: value for name, value in environ.items() if not name.startswith("SPARKD_") and name not in _LAUNCHERS}
     defaults = {
@@ -108,6 +105,4 @@ def engine_environ(environ: Mapping[str, str], config: EngineConfig) -> dict[str
         # setproctitle writes over the memory that /proc/PID/environ shows, unless told not to.
         "SPT_NOENV": "1",
     }
-    if environ.get(ADAPTERS):
-        defaults |= {ADAPTERS: environ[ADAPTERS], "PYTHONPATH": str(PLUGIN_PATH)}
-    return {**kept, **defaults, **asked(environ, config)}
+    return {**kept, **defaults, **wanted}

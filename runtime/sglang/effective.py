@@ -48,7 +48,7 @@ class Effective:
                 if (found := environ.get(name)) != wanted:
                     raise RankFailure(
                         ExitCode.NOT_AS_ASKED,
-                        f"{name}: expected {wanted!r} in the environment of {process.name} (pid {process.pid}), "
+                        f"{name}: expected {wanted!r} in the environment of {process.title} (pid {process.pid}), "
                         f"got {'nothing' if found is None else repr(found)}; something between the launcher and it "
                         "sets it: a wrapper at the path of python, a sitecustomize, or the engine itself",
                     )
@@ -57,7 +57,7 @@ class Effective:
         """Engine processes whose environment could not be read so far, in words."""
         program = executable(main, self._proc)
         return [
-            f"{title(process.pid, self._proc) or process.name} (pid {process.pid})"
+            f"{title(process.pid, self._proc) or process.title} (pid {process.pid})"
             for process in processes
             if (process.pid, process.started) not in self._checked
             and program

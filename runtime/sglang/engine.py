@@ -27,6 +27,7 @@ from runtime.sglang.memory import oom_kills
 from runtime.sglang.ports import demand_free
 from runtime.sglang.processes import Process, alive, descendants, is_worker
 from runtime.sglang.relay import Relay
+from runtime.sglang.shared import Shared
 from runtime.sglang.stages import Step
 from runtime.sglang.transport import SYSFS, Connections, TransportProof, devices
 from runtime.sglang.verdict import End, verdict
@@ -54,15 +55,17 @@ def run_sglang(
     :raises RankFailure: the engine did not come up, is not what was asked for, ended, or stands still.
     """
     config = read_engine_config(environ)
-    wanted = asked(environ, config)
+    shared = Shared(environment.rank)
+    wanted = shared.environment(asked(environ, config))
     relay = Relay()
     # Whoever reads standard error may be slow; the engine writes to a pipe that only this process empties.
     before = divert(relay)  # type: ignore[arg-type]
     try:
-        return Rank(environment, progress, config, environ, wanted, relay, sysfs, stop_seconds).run()
+        return Rank(environment, progress, config, environ, wanted, shared, relay, sysfs, stop_seconds).run()
     finally:
         relay.finish()
         divert(before or sys.stderr)
+        shared.close()
 
 
 class Rank:
@@ -75,6 +78,7 @@ class Rank:
         config: EngineConfig,
         environ: Mapping[str, str],
         wanted: Mapping[str, str],
+        shared: Shared,
         relay: Relay,
         sysfs: Path,
         stop_seconds: float,
@@ -83,7 +87,7 @@ class Rank:
         self._environment = environment
         self._progress = progress
         self._config = config
-        self._environ = environ
+        self._environ = engine_environ(environ, wanted)
         self._relay = relay
         self._journal = goes_to_journal(environ)
         self._stop = False
@@ -96,7 +100,9 @@ class Rank:
         self._follower = Follower(connections, self._deadlines, self._pass_on, self._entered)
         hcas = devices(wanted)
         proof = TransportProof(environment, config.launch.transport, hcas, connections, sysfs)
-        self._watch = Watch(environment, config, wanted, progress, self._follower, self._deadlines, proof, self._poll)
+        self._watch = Watch(
+            environment, config, wanted, shared, progress, self._follower, self._deadlines, proof, self._poll
+        )
 
     def run(self) -> ExitCode:
         """See :func:`run_sglang`."""
@@ -108,7 +114,7 @@ class Rank:
         argv = command(environment, self._config)
         log.info("profile %s, SGLang %s: %s", self._config.profile, self._config.version, _shown(argv))
         with self._signals() as wakeup:
-            child = Child(argv, engine_environ(self._environ, self._config))
+            child = Child(argv, self._environ)
             self._poll.register(child.output, select.POLLIN)
             self._poll.register(wakeup, select.POLLIN)
             try:
@@ -215,13 +221,15 @@ class Rank:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[int]:
-        """A descriptor that becomes readable on SIGCHLD, SIGTERM and SIGINT."""
+        """A descriptor that becomes readable on SIGCHLD, SIGTERM, SIGINT, and SIGUSR1 and 2: to drain, and to serve."""
         reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
         handlers: dict[signal.Signals, Callable[..., object]] = {
             signal.SIGCHLD: lambda *_: None,
             signal.SIGTERM: self._told,
             signal.SIGINT: self._told,
+            signal.SIGUSR1: lambda *_: self._watch.drain(True),
+            signal.SIGUSR2: lambda *_: self._watch.drain(False),
         }
         saved = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
@@ -250,4 +258,4 @@ def _shown(argv: tuple[str, ...]) -> str:
 
 
 def _names(processes: list[Process]) -> str:
-    return ", ".join(f"{process.name} (pid {process.pid})" for process in processes)
+    return ", ".join(f"{process.title} (pid {process.pid})" for process in processes)

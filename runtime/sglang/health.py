@@ -139,19 +139,31 @@ class Vitals:
         self._silent_since: float | None = None
         self._unanswered = 0
         self._why = "no answer"
+        self.draining = False
 
     def due(self, now: float) -> Ask | None:
         """What to ask now; both kinds of question may be under way at a time."""
         if self._metrics and Ask.METRICS not in self._asking and now >= self._sample_at:
             self._asking.add(Ask.METRICS)
             return Ask.METRICS
-        canary = Ask.GENERATE if self._metrics else Ask.HEALTH
-        if canary in self._asking or now < self._canary_at:
+        # An engine that drains refuses whatever else makes a token.
+        canary = Ask.GENERATE if self._metrics and not self.draining else Ask.HEALTH
+        if self._asking & {Ask.GENERATE, Ask.HEALTH} or now < self._canary_at:
             return None
         self._asking.add(canary)
         if self._silent_since is None:
             self._silent_since = now
         return canary
+
+    @property
+    def requests(self) -> int | None:
+        """Running and queued, as last told by the metrics."""
+        return None if self._tokens is None else self._tokens.running + self._tokens.queued
+
+    @property
+    def silent(self) -> bool:
+        """A canary has not been answered: tokens do not flow, as far as is known."""
+        return self._silent_since is not None and self._unanswered > 0
 
     @property
     def alive_at(self) -> float:
@@ -201,7 +213,7 @@ class Vitals:
 
     def text(self, now: float) -> str:
         """For the status."""
-        if self._silent_since is not None and self._unanswered:
+        if self.silent:
             return f"no token for {now - self._alive_at:.0f} s, canary: {self._why}"
         tokens = self._tokens
         if tokens is not None and (tokens.running or self._rate > 0):

@@ -2,16 +2,20 @@
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
+_NAME_MAX = 15
 
 
 @dataclass(frozen=True)
 class Process:
-    """One process: ``state`` is the letter of proc(5), ``cpu_seconds`` without its children, ``started`` in ticks."""
+    """One process: ``state`` is the letter of proc(5), ``cpu_seconds`` without its children, ``started`` in ticks.
+
+    The kernel keeps 15 bytes of a ``name``; ``title`` is the whole of one that is longer, where it is to be had.
+    """
 
     pid: int
     parent: int
@@ -19,6 +23,10 @@ class Process:
     name: str
     cpu_seconds: float
     started: int
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "title", self.title or self.name)
 
 
 def read_process(pid: int, proc: Path = PROC) -> Process | None:
@@ -34,7 +42,11 @@ def read_process(pid: int, proc: Path = PROC) -> Process | None:
     if len(fields) < 20:
         return None
     cpu = (int(fields[11]) + int(fields[12])) / _TICKS
-    return Process(pid, int(fields[1]), fields[0], name, cpu, int(fields[19]))
+    process = Process(pid, int(fields[1]), fields[0], name, cpu, int(fields[19]))
+    if len(name) < _NAME_MAX:
+        return process
+    whole = title(pid, proc).partition(" ")[0]
+    return replace(process, title=whole) if whole.startswith(name) else process
 
 
 def descendants(root: int, proc: Path = PROC) -> list[Process]:
@@ -55,8 +67,20 @@ def descendants(root: int, proc: Path = PROC) -> list[Process]:
 
 def again(processes: Iterable[Process], proc: Path = PROC) -> list[Process]:
     """The same processes as they are now, without those that are gone."""
-    now = ((process, read_process(process.pid, proc)) for process in processes)
-    return [new for old, new in now if new is not None and new.started == old.started]
+    before = list(processes)
+    now = ((process, read_process(process.pid, proc)) for process in before)
+    return titled((new for old, new in now if new is not None and new.started == old.started), before)
+
+
+def titled(processes: Iterable[Process], before: Iterable[Process]) -> list[Process]:
+    """The processes with the titles that they had ``before``: one that has ended tells none any more."""
+    known = {(process.pid, process.started): process.title for process in before if process.title != process.name}
+    return [
+        replace(process, title=known.get((process.pid, process.started), process.title))
+        if process.title == process.name
+        else process
+        for process in processes
+    ]
 
 
 def alive(processes: Iterable[Process]) -> list[Process]:

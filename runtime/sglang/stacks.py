@@ -16,7 +16,7 @@ def dump(processes: Iterable[Process], say: Callable[[str], None], proc: Path = 
     """Say state, wait channel, system call and, where it may be read, the kernel's stack of each thread."""
     for process in processes:
         base = proc / str(process.pid)
-        say(f"stacks of {process.name} (pid {process.pid}, state {process.state}): {title(process.pid, proc)}")
+        say(f"stacks of {process.title} (pid {process.pid}, state {process.state}): {title(process.pid, proc)}")
         try:
             threads = sorted((int(name) for name in os.listdir(base / "task")), key=int)
         except OSError:

@@ -24,7 +24,7 @@ class Standing:
 
     def sentence(self, now: float) -> str:
         process = self.process
-        return f"{process.name} (pid {process.pid}) {_WORDS[process.state]} for {now - self.since:.0f} s"
+        return f"{process.title} (pid {process.pid}) {_WORDS[process.state]} for {now - self.since:.0f} s"
 
 
 class StandingStill:

@@ -5,10 +5,11 @@
 by them alone a long generation looks like silence.
 """
 
-import re
 from dataclasses import dataclass
 
-_LINE = re.compile(r"sglang:(?P<name>\w+)(?:\{(?P<labels>.*)\})? (?P<value>[0-9.eE+-]+)(?: \d+)?")
+from runtime.prometheus import read_sample
+
+_OWN = "sglang:"
 _COUNTERS = frozenset({"realtime_tokens_total", "generation_tokens_total", "prompt_tokens_total"})
 
 
@@ -28,18 +29,13 @@ def read_tokens(text: str) -> Tokens | None:
     running = queued = 0
     seen = False
     for line in text.splitlines():
-        match = _LINE.fullmatch(line)
-        if match is None:
+        if not line.startswith(_OWN) or (sample := read_sample(line)) is None:
             continue
-        name = match["name"]
-        try:
-            value = float(match["value"])
-        except ValueError:
-            continue
+        name, value = sample.name.removeprefix(_OWN), sample.value
         if name in _COUNTERS:
             seen = True
             total += value
-            if name == "realtime_tokens_total" and 'mode="decode"' in (match["labels"] or ""):
+            if name == "realtime_tokens_total" and sample.labels.get("mode") == "decode":
                 decoded += value
         # With priorities there is one value per priority, and their sum.
         elif name == "num_running_reqs":

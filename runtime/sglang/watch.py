@@ -16,8 +16,11 @@ from runtime.sglang.deadlines import Deadlines, Work
 from runtime.sglang.effective import Effective
 from runtime.sglang.follow import Follower
 from runtime.sglang.health import Ask, Opening, Vitals, served_model
+from runtime.sglang.plugin.sparkd_drain import NAME as DRAIN_PLUGIN
+from runtime.sglang.plugins import Plugins
 from runtime.sglang.ports import joined, listening, reaching
-from runtime.sglang.processes import Process, again, bytes_read, descendants
+from runtime.sglang.processes import Process, again, bytes_read, descendants, titled
+from runtime.sglang.shared import Shared
 from runtime.sglang.smoking import Smoke
 from runtime.sglang.stages import Landmark
 from runtime.sglang.standing import StandingStill
@@ -29,6 +32,8 @@ SEARCH_SECONDS_READY = 5.0
 UNANSWERED_SECONDS = 45.0
 SMOKE_SECONDS = 60.0
 QUIET_SECONDS = 2.0
+# The ring stops as soon as nothing runs.
+DRAIN_SECONDS = 0.1
 
 
 class Watch:
@@ -39,6 +44,7 @@ class Watch:
         environment: RankEnvironment,
         config: EngineConfig,
         wanted: Mapping[str, str],
+        shared: Shared,
         progress: Progress,
         follower: Follower,
         deadlines: Deadlines,
@@ -57,6 +63,10 @@ class Watch:
         self._opening = Opening(config.launch)
         self._vitals: Vitals | None = None
         self._effective = Effective(wanted)
+        self._board = shared.board
+        self._plugins = Plugins(config.launch.plugins, shared.proof)
+        self._main = 0
+        self._told = ""
         self._standing = StandingStill()
         self._smoke: Smoke | None = None
         self._smoke_pid = 0
@@ -77,7 +87,16 @@ class Watch:
 
     def pause(self, now: float) -> float:
         """Seconds until the next look has something to do."""
-        return max(0.0, min(self._look_at - now, LOOK_SECONDS))
+        return max(0.0, min(self._look_at - now, DRAIN_SECONDS if self._draining else LOOK_SECONDS))
+
+    def drain(self, drain: bool) -> None:
+        """Take no new requests, and tell how many run; or serve again. Of a rank that does not serve yet: nothing."""
+        if self._board is not None and self._vitals is not None:
+            self._board.shut = self._vitals.draining = drain
+
+    @property
+    def _draining(self) -> bool:
+        return self._vitals is not None and self._vitals.draining
 
     def look(self, main: int, now: float) -> None:
         """:raises RankFailure: with what ends the rank."""
@@ -91,8 +110,10 @@ class Watch:
         self._look_at = now + min(LOOK_SECONDS, limits.hung_seconds / 10, limits.stall_seconds / 10)
         if now >= self._search_at:
             self._search_at = now + SEARCH_SECONDS_READY if self.ready else now
-            self._processes = [process for process in descendants(os.getpid()) if process.pid != self._smoke_pid]
+            self._search()
             self._effective.check(main, self._processes)
+            if not self.ready and self._follower.stages.reached(Stage.FORMED):
+                self._plugins.check(main, self._processes)
         else:
             self._processes = again(self._processes)
         self._standing.sample(self._processes, self.ready, now)
@@ -114,6 +135,10 @@ class Watch:
             raise expired
         if self._environment.rank != 0 and self._works():
             self._become_ready(main, now)
+
+    def _search(self) -> None:
+        found = (process for process in descendants(os.getpid()) if process.pid != self._smoke_pid)
+        self._processes = titled(found, self._processes)
 
     def _stage(self) -> Stage:
         return Stage.READY if self.ready else self._follower.stages.now.stage
@@ -216,7 +241,12 @@ class Watch:
         self._smoked = outcome.sentence if outcome.ok else f"smoke failed: {outcome.sentence}"
 
     def _become_ready(self, main: int, now: float) -> None:
+        self._main = main
+        self._search()
         self._idle = self._proof.check()
+        self._plugins.check(main, self._processes)
+        if plugins := self._plugins.describe():
+            log.info("plug-ins in every process that needs them: %s", plugins)
         for process in self._effective.unchecked(main, self._processes):
             log.warning("the environment of %s could not be read, so it was not checked", process)
         if self._idle:
@@ -232,7 +262,21 @@ class Watch:
         work = self._vitals.text(now) if self._vitals is not None else "waits for work"
         transport = self._follower.connections.text(self._config.launch.transport)
         failed = self._smoked if self._smoked.startswith("smoke failed") else ""
-        self._progress.ready(", ".join(part for part in (work, transport, self._idle, failed) if part))
+        # What changes by itself is told now and then, and what somebody waits for at once.
+        drained = self._drained() if self._draining else ""
+        told = f"{drained} {self._vitals is not None and self._vitals.silent}"
+        changed, self._told = told != self._told, told
+        parts = (drained, work, transport, self._idle, self._plugins.text(), failed)
+        self._progress.ready(", ".join(part for part in parts if part), changed)
+
+    def _drained(self) -> str:
+        """As sparkd reads it."""
+        assert self._board is not None
+        assert self._vitals is not None
+        if self._plugins.has(DRAIN_PLUGIN, self._main):
+            return f"draining {self._board.running}"
+        known = self._vitals.requests
+        return "draining" if known is None else f"draining {known} and taking new requests"
 
 
 def _counted(line: str) -> tuple[str, tuple[int, int] | None]:

@@ -11,6 +11,7 @@ from sparkd import wire
 from sparkd.api.answer import json
 from sparkd.api.problems import MEDIA_TYPE, documented
 from sparkd.api.ring import caller
+from sparkd.core.progress import SILENT
 from sparkd.reconcile.loop import Loop
 from sparkd.reconcile.metrics import Metrics
 
@@ -81,9 +82,10 @@ def router(loop: Loop, metrics: Metrics) -> APIRouter:
 
     @api.get("/readyz", response_class=PlainTextResponse, responses={503: _NOT_SERVING})
     async def readyz() -> PlainTextResponse:
-        """200 while the ring serves, for a load balancer; the body is the ring's sentence either way."""
+        """200 while tokens flow, for a load balancer; the body says in a sentence what the ring does, either way."""
         ring = loop.ring()
-        return PlainTextResponse(ring.summary + "\n", 200 if ring.phase in ("ready", "degraded") else 503)
+        why = "" if ring.serving else "".join(f"; {r.node}: {r.text}" for r in ring.ranks if r.text.startswith(SILENT))
+        return PlainTextResponse(f"{ring.summary}{why}\n", 200 if ring.serving else 503)
 
     @api.get("/metrics", response_class=PlainTextResponse, responses=documented(503))
     async def get_metrics() -> Response:

@@ -57,7 +57,7 @@ def peer_app(loop: Loop) -> ASGIApp:
         # An operator is named by the node that was asked; by whom it was handed over, the certificate says.
         way = "" if any(asked.by.endswith(f" on {name}") for name in _names(request)) else " by way of "
         by = asked.by + (way and way + (", ".join(sorted(_names(request))) or "nobody"))
-        made = await loop.conduct(cast(Change, asked.request), by, asked.reason, force=asked.force)
+        made = await loop.conduct(cast(Change, asked.request), by, asked.reason, force=asked.force, drain=asked.drain)
         return json(made, 202)
 
     async def incidents(_: Request) -> Response:

@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, Response
 from sparkd import wire
 from sparkd.api.answer import EPOCHS, json
 from sparkd.api.problems import MEDIA_TYPE, documented
+from sparkd.core.drain import LONGEST
 from sparkd.core.intent import Request as Change
 from sparkd.reconcile.loop import Forwarded, Loop, Refusal
 
@@ -23,9 +24,11 @@ def caller(request: Request) -> str:
 def router(loop: Loop) -> APIRouter:
     api = APIRouter(prefix="/v1")
 
-    async def change(request: Request, what: Change, reason: str = "", *, force: bool = False) -> Response:
+    async def change(
+        request: Request, what: Change, reason: str = "", *, force: bool = False, drain: float = 0.0
+    ) -> Response:
         by = f"{caller(request)} on {loop.site.node}"
-        answer = await loop.request(what, by, reason, force=force)
+        answer = await loop.request(what, by, reason, force=force, drain=drain)
         if isinstance(answer, Forwarded):
             media_type = "application/json" if answer.status < 400 else MEDIA_TYPE
             response: Response = JSONResponse(dict(answer.body), answer.status, media_type=media_type)
@@ -49,9 +52,13 @@ def router(loop: Loop) -> APIRouter:
         return await change(request, "start")
 
     @api.post("/ring/stop", status_code=202, response_model=wire.Operation, responses=_CHANGE_REFUSED)
-    async def stop(request: Request, force: bool = False) -> Response:
-        """Take the ring down; valid in every state but maintenance, which only `force` ends with it."""
-        return await change(request, "stop", force=force)
+    async def stop(request: Request, force: bool = False, drain: float = Query(0, ge=0, le=LONGEST)) -> Response:
+        """Take the ring down; valid in every state but maintenance, which only `force` ends with it.
+
+        With `drain`, the seconds that requests which run have to come to their end: no new ones are taken meanwhile,
+        and the ring is stopped as soon as none runs. A stop without it ends this at once, a start takes it back.
+        """
+        return await change(request, "stop", force=force, drain=drain)
 
     @api.post("/ring/hold", status_code=202, response_model=wire.Operation, responses=_CHANGE_REFUSED)
     async def hold(request: Request, reason: str = Query("", max_length=200)) -> Response:

@@ -75,8 +75,16 @@ def _parser() -> argparse.ArgumentParser:
     command = add("down", "ask for the ring to stop", f"{always} {_CONDUCTOR}")
     _waiting(command, "no rank is left on any node")
     command.add_argument("--force", action="store_true", help="also during maintenance, which ends with it")
+    drain = "take no new requests, and stop when none runs any more, or after so many seconds; up takes it back"
+    command.add_argument("--drain", type=_seconds, metavar="SECONDS", help=drain)
     command.set_defaults(
-        run=lambda options: ring.down(_client(options), wait=options.wait, timeout=options.timeout, force=options.force)
+        run=lambda options: ring.down(
+            _client(options),
+            wait=options.wait,
+            timeout=options.timeout,
+            force=options.force,
+            drain=options.drain,
+        )
     )
 
     command = add(

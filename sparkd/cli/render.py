@@ -81,16 +81,23 @@ def _head(ring: Json, style: Style) -> list[str]:
     engine = engine if isinstance(engine, dict) else {}
     profile = clean(engine.get("profile"))
     runs = f"{clean(engine.get('name'))}{f' with {profile}' if profile else ''}"
+    adapters = [clean(name) for name in engine.get("adapters") or ()]
     conductor = clean(ring.get("conductor"))
     told = [
         f"ring {clean(ring.get('cluster'))}, epoch {clean(ring.get('epoch'))}",
         _wanted(ring),
         *_budget(ring),
-        f"engine {runs}, API on {conductor} {clean(engine.get('api'))}",
+        f"engine {runs}, {_address(engine, conductor)}",
+        *([f"added to the engine: {', '.join(adapters)}"] if adapters else []),
         f"told by {clean(ring.get('node'))}, conductor {conductor}",
     ]
     head = style.paint(phase.upper(), PHASE_COLOURS.get(phase, "bold")) + first.removeprefix(phase.upper())
     return [head, *more, *(line for text in told for line in style.wrap(text, "  ", "    "))]
+
+
+def _address(engine: Json, conductor: str) -> str:
+    url = clean(engine.get("openai"))
+    return f"OpenAI API on {conductor}: {url}" if url else f"API on {conductor} {clean(engine.get('api'))}"
 
 
 def _wanted(ring: Json) -> str:

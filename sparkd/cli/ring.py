@@ -26,12 +26,18 @@ def up(client: Client, *, wait: bool, timeout: float | None = None) -> Exit:
     return _change(client, "start", _is_up if wait else None, timeout)
 
 
-def down(client: Client, *, wait: bool, timeout: float | None = None, force: bool = False) -> Exit:
+def down(
+    client: Client, *, wait: bool, timeout: float | None = None, force: bool = False, drain: float | None = None
+) -> Exit:
     """Ask for a stop; with `wait`, until no rank is left (OK) or someone else has started the ring (ERROR).
 
-    force: also of a ring in maintenance, which ends with it.
+    force: also of a ring in maintenance, which ends with it. drain: seconds that requests which run have to end.
     """
-    return _change(client, "stop?force=true" if force else "stop", _is_down if wait else None, timeout)
+    options = {"force": "true"} if force else {}
+    if drain is not None:
+        options["drain"] = f"{drain:g}"
+    what = f"stop?{urllib.parse.urlencode(options)}" if options else "stop"
+    return _change(client, what, _is_down if wait else None, timeout)
 
 
 def clear(client: Client) -> Exit:

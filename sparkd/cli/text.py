@@ -16,6 +16,7 @@ PHASE_COLOURS = {
     "degraded": "yellow",
     "gated": "yellow",
     "starting": "yellow",
+    "draining": "yellow",
     "stopping": "yellow",
     "held": "red",
     "maintenance": "yellow",

@@ -21,7 +21,7 @@ ADAPTERS: Mapping[str, tuple[str, ...]] = {
     "engram_prefetch": ("mode",),
     "mxfp8_b12x": (),
     "prefill_empty_cache": ("tokens",),
-    "serving_guards": ("abort_loops", "completion_tokens", "enable_thinking", "effort_tiers"),
+    "serving_guards": ("abort_loops", "enable_thinking", "effort_tiers"),
 }
 _GATE = ("value", "why", "source")
 
@@ -62,12 +62,7 @@ def fault(setting: str, value: object) -> tuple[str, str] | None:
 
 def environment(resolved: Resolved) -> dict[str, str]:
     """SPARKD_ADAPTERS, JSON in printable ASCII without single quotes; nothing if every adapter is off."""
-    table = resolved.table("adapters")
-    found: dict[str, dict[str, object]] = {name: {} for name, value in table.items() if value is True}
-    for key, value in table.items():
-        name, dot, option = key.partition(".")
-        if dot and name in found:
-            found[name][option] = value
+    found = resolved.adapters
     if not found:
         return {}
     return {VARIABLE: json.dumps(found, sort_keys=True, separators=(",", ":")).replace("'", "\\u0027")}

@@ -15,6 +15,8 @@ TABLES: tuple[Table, ...] = ("arguments", "environment", "adapters", "launch")
 DEFAULT = "default"
 # The kernel takes no string of an environment above 128 KiB (MAX_ARG_STRLEN).
 LARGEST = 100_000
+PLUGIN = "sparkd"
+"""The plug-in of SGLang's by which adapters are installed."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,26 @@ class Resolved:
     def environment(self) -> dict[str, str]:
         return {name: text(value) for name, value in self.table("environment").items()}
 
+    @property
+    def adapters(self) -> dict[str, dict[str, Value]]:
+        """The options of each adapter that is on."""
+        table = self.table("adapters")
+        found: dict[str, dict[str, Value]] = {name: {} for name, value in table.items() if value is True}
+        for key, value in table.items():
+            name, dot, option = key.partition(".")
+            if dot and name in found:
+                found[name][option] = value
+        return {name: options for name, options in found.items() if "." not in name}
+
     def config(self, python: str, version: str) -> str:
         """The value of SPARKD_ENGINE_CONFIG: JSON in printable ASCII without single quotes.
 
         version: of the installed SGLang, as far as it is one that is accepted, else the profile's.
         """
         launch = {name: list(v) if isinstance(v, tuple) else v for name, v in self.table("launch").items()}
+        if self.adapters:
+            # SGLang loads it then, and the launcher wants its proof.
+            launch["plugins"] = [*(name for name in launch["plugins"] if name != PLUGIN), PLUGIN]  # type: ignore[union-attr]
         value = {
             "profile": self.name,
             "python": python,

@@ -130,6 +130,14 @@ class StopRank:
 
 
 @dataclass(frozen=True)
+class TellRank:
+    """Have the rank drain, that is, take no new requests and go on with those that run; or serve again."""
+
+    epoch: int
+    drain: bool
+
+
+@dataclass(frozen=True)
 class ForgetRank:
     """Drop a failed unit of an older epoch from systemd's memory, and its environment file."""
 
@@ -144,5 +152,15 @@ class Record:
 
 
 Action = (
-    Adopt | ApplyFabric | Remember | NoteBoot | Measure | StopMeasuring | StartRank | StopRank | ForgetRank | Record
+    Adopt
+    | ApplyFabric
+    | Remember
+    | NoteBoot
+    | Measure
+    | StopMeasuring
+    | StartRank
+    | StopRank
+    | TellRank
+    | ForgetRank
+    | Record
 )

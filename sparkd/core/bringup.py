@@ -55,11 +55,12 @@ def _must_stop(s: Snapshot, unit: RankUnit) -> str:
 
 
 def _stop(s: Snapshot, unit: RankUnit, why: str) -> list[Action]:
-    """The record goes first: were sparkd to die in between, the end must not look like a death of the rank's own."""
+    """The stop goes first: a whole group waits for it, and no disk should. Were sparkd to die in between, the end would
+    look like one of the rank's own, but a later one than that which it was stopped for."""
     a = s.attempt
     mark = a is not None and a.epoch == unit.epoch and a.ended_at is None and not a.stopped and not a.incident
     record: list[Action] = [Record(_stopped(a, why))] if mark and a is not None else []
-    return [*record, StopRank(unit.epoch, why)]
+    return [StopRank(unit.epoch, why), *record]
 
 
 def _stopped(a: Attempt, why: str) -> Attempt:
@@ -98,7 +99,7 @@ def mend(s: Snapshot) -> tuple[Action, ...]:
 
 def start(s: Snapshot) -> tuple[Action, ...]:
     """Start this host's rank if the ring is to be up, it was not tried in this epoch, and every gate is open."""
-    if s.intent.want == "down" or isinstance(s.host, Unknown) or isinstance(s.roce, Unknown):
+    if s.intent.want == "down" or s.intent.drain or isinstance(s.host, Unknown) or isinstance(s.roce, Unknown):
         return ()
     if tried(s) or gates.waits(s):
         return ()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sparkd.core import boots, bringup, free, gates, intent, measuring, rails, recovery
+from sparkd.core import boots, bringup, draining, free, gates, intent, measuring, rails, recovery
 from sparkd.core.actions import Action, Adopt, NoteBoot, Record
 from sparkd.core.model import Attempt, Finding, Intent, Phase, Process, Unknown
 from sparkd.core.ranks import RankView, view
@@ -49,7 +49,10 @@ def decide(s: Snapshot) -> Decision:
         actions.append(NoteBoot(booted))
     if s.intent.paused:
         return _left_alone(s, actions)
-    verdict = recovery.judge(s) if s.intent.want == "up" else None
+    if (next_ := draining.follow(s)) is not None:
+        actions.append(Adopt(next_))
+        s = replace(s, intent=next_)
+    verdict = recovery.judge(s) if s.intent.want == "up" and not s.intent.drain else None
     if verdict is not None and verdict.intent is not None and s.conductor:
         actions.append(Adopt(verdict.intent))
         s = replace(s, intent=verdict.intent)
@@ -59,6 +62,7 @@ def decide(s: Snapshot) -> Decision:
         actions.append(Adopt(again))
         s = replace(s, intent=again)
     actions += bringup.clean(s)
+    actions += draining.tell(s)
     actions += bringup.mend(s)
     if verdict is None:
         actions += bringup.measure(s)
@@ -104,6 +108,8 @@ def _left_alone(s: Snapshot, actions: list[Action]) -> Decision:
 def _after(s: Snapshot, verdict: recovery.Verdict | None) -> float | None:
     if verdict is not None:
         return verdict.after if s.conductor else None
+    if (time := draining.left(s)) is not None and s.conductor:
+        return time
     if s.intent.want == "up" and rails.wanted(s) and (pause := measuring.pause(s)):
         return pause
     return free.look_again(s)
@@ -112,7 +118,8 @@ def _after(s: Snapshot, verdict: recovery.Verdict | None) -> float | None:
 def _phase(s: Snapshot, ranks: tuple[RankView, ...]) -> Phase:
     phase = _phase_of(s, ranks)
     # Nobody sees to it that a ring in maintenance gets to where it would go.
-    return "maintenance" if s.intent.paused and phase in ("gated", "starting", "stopping") else phase
+    unseen = ("gated", "starting", "draining", "stopping")
+    return "maintenance" if s.intent.paused and phase in unseen else phase
 
 
 def _phase_of(s: Snapshot, ranks: tuple[RankView, ...]) -> Phase:
@@ -123,6 +130,8 @@ def _phase_of(s: Snapshot, ranks: tuple[RankView, ...]) -> Phase:
         return "stopping" if alive else "gated"
     if any(rank.condition == "stopping" for rank in ranks):
         return "stopping"
+    if s.intent.drain is not None:
+        return "draining"
     # One rank is ready only after the group has formed, so what a host said last before it fell silent, or before this
     # daemon started, is that its rank served.
     any_ready = any(rank.condition == "ready" for rank in ranks)
@@ -143,6 +152,8 @@ def _waits(s: Snapshot, phase: Phase, ranks: tuple[RankView, ...]) -> tuple[str,
         case "stopping":
             ending = (rank.left or f"{rank.unit} on {rank.node} to end" for rank in ranks if rank.alive)
             return (*ending, *(free.settling(s) if s.intent.want == "down" else ()))
+        case "draining":
+            return draining.waits(s, ranks)
         case "degraded":
             return (*(why for _, why in gates.silent(s)), *gates.blemishes(s))
         case "down" | "held":
@@ -151,7 +162,8 @@ def _waits(s: Snapshot, phase: Phase, ranks: tuple[RankView, ...]) -> tuple[str,
             # The likeliest cause of what has ended first.
             causes = [death.rank for death in recovery.deaths(s)] if s.intent.want == "up" else []
             left = sorted(ranks, key=lambda rank: causes.index(rank.rank) if rank.rank in causes else len(causes))
-            return tuple(rank.sentence for rank in left if rank.condition != "ready")
+            unready = (rank.sentence for rank in left if rank.condition != "ready")
+            return (*draining.waits(s, ranks), *unready)
         case "ready":
             return ()
 
@@ -180,6 +192,8 @@ def _summary(s: Snapshot, phase: Phase, waits: tuple[str, ...]) -> str:
             return f"epoch {epoch} is ready: all {len(s.cluster.nodes)} ranks serve"
         case "degraded":
             return f"epoch {epoch} serves, but {waiting}"
+        case "draining":
+            return f"epoch {epoch} is draining: waits for {waiting}"
         case "starting":
             return f"epoch {epoch} is starting: {waiting or 'its ranks'}"
         case "stopping":

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+ADAPTERS = "engine.adapters."
+"""What begins the key of an adapter's gate, and of its options, among the digests."""
+
 PROBE = "probe"
 
 
@@ -41,3 +44,9 @@ class EngineFacts:
     @property
     def accepted(self) -> bool:
         return bool(self.wanted) and self.version in (self.wanted, *self.allowed)
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Those that are on, by name: what hosts compare has a gate for each, and beside it their options."""
+        gates = (key.removeprefix(ADAPTERS) for key, value in self.digests.items() if value == "true")
+        return tuple(sorted(gate for gate in gates if ADAPTERS + gate in self.digests and "." not in gate))

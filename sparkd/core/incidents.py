@@ -58,6 +58,18 @@ def begun(s: Snapshot, attempt: Attempt, death: Death) -> Incident:
     return Incident(attempt.epoch, death.at, death.node, death.rank, death.signature, death.sentence, s.node, outcome)
 
 
+def witnessed(s: Snapshot) -> Death | None:
+    """The death that ended the current epoch elsewhere, if this host never started a rank in it: its cables, memory and
+    kernel may still be the reason."""
+    started = s.attempt is not None and s.attempt.epoch >= s.intent.epoch
+    return None if started else next(iter(recovery.deaths(s)), None)
+
+
+def seen_from(node: str, death: Death) -> Incident:
+    outcome = "it had started no rank of this epoch"
+    return Incident(death.epoch, death.at, death.node, death.rank, death.signature, death.sentence, node, outcome)
+
+
 def hung(s: Snapshot, ranks: Sequence[RankView]) -> bool:
     """Whether the rank of this host seems to hang: it is alive, and another has left because it had lost this one."""
     death = next(iter(recovery.deaths(s)), None)

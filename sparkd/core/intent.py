@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from sparkd.core import draining, gates
 from sparkd.core import findings as catalogue
-from sparkd.core import gates
+from sparkd.core.drain import LONGEST, Drain
 from sparkd.core.maintenance import Maintenance, tidy
 from sparkd.core.model import Finding, Intent, Want
 from sparkd.core.snapshot import Snapshot
@@ -58,7 +59,7 @@ def recabled(s: Snapshot) -> Intent | None:
     cables, addresses = s.wiring
     if not s.conductor or s.intent.want != "up" or not cables:
         return None
-    if (cables, addresses) == (s.intent.cables, s.intent.addresses):
+    if s.intent.drain or (cables, addresses) == (s.intent.cables, s.intent.addresses):
         return None
     attempts = [s.attempt, *(peer.report.attempt for peer in s.peers if peer.report is not None)]
     if any(attempt is not None and attempt.epoch >= s.intent.epoch for attempt in attempts):
@@ -70,17 +71,20 @@ def recabled(s: Snapshot) -> Intent | None:
     return replace(again, cables=cables, addresses=addresses)
 
 
-def accept(s: Snapshot, request: Request, by: str, reason: str = "", *, force: bool = False) -> Accepted | Refused:
+def accept(
+    s: Snapshot, request: Request, by: str, reason: str = "", *, force: bool = False, drain: float = 0.0
+) -> Accepted | Refused:
     """The conductor's answer to an operator. Pure: the caller saves the intent and answers only then.
 
-    reason: of a hold. force: a stop that ends the maintenance, if the ring is in it.
+    reason: of a hold. force: a stop that ends the maintenance, if the ring is in it. drain: seconds that a stop leaves
+    to the requests that run, 0 for none; a ring that does not serve has none.
     """
     top = newest(s)
     s = replace(s, intent=top)
     if request == "start":
         return _accept_start(s, by)
     if request == "stop":
-        return _accept_stop(s, by, force)
+        return _accept_stop(s, by, force, drain)
     if request == "hold":
         return _accept_hold(s, by, tidy(reason))
     if request == "resume":
@@ -123,6 +127,9 @@ def _accept_start(s: Snapshot, by: str) -> Accepted | Refused:
     if s.intent.held:
         found = (catalogue.held(s.node, s.intent),)
         return Refused("held", f"the ring is held: {s.intent.reason}", found)
+    if s.intent.drain is not None:
+        # A start takes an order to drain back: the ranks go on.
+        return Accepted(replace(s.intent, revision=s.intent.revision + 1, drain=None), new=True)
     if s.intent.want == "up":
         return Accepted(s.intent, new=False)
     against = tuple(finding for finding in gates.ring_findings(s) if finding.severity == "refuse")
@@ -132,10 +139,13 @@ def _accept_start(s: Snapshot, by: str) -> Accepted | Refused:
     return Accepted(replace(_next(s, "up", by, "start asked for"), cables=s.wiring[0], addresses=s.wiring[1]), new=True)
 
 
-def _accept_stop(s: Snapshot, by: str, force: bool) -> Accepted | Refused:
+def _accept_stop(s: Snapshot, by: str, force: bool, drain: float) -> Accepted | Refused:
+    if s.intent.paused and not force:
+        return _paused(s, "sparkctl resume first, or sparkctl down --force, which ends the maintenance as well")
+    if drain > 0 and draining.serves(s):
+        ordered = Drain(by, s.now, min(drain, LONGEST))
+        return Accepted(replace(s.intent, revision=s.intent.revision + 1, maintenance=None, drain=ordered), new=True)
     if s.intent.paused:
-        if not force:
-            return _paused(s, "sparkctl resume first, or sparkctl down --force, which ends the maintenance as well")
         return Accepted(_next(s, "down", by, "stop asked for, which ends the maintenance"), new=True)
     if s.intent.want == "down" and (s.intent.held or s.intent.blind or not _unheard(s)):
         return Accepted(s.intent, new=False)

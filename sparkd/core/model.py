@@ -1,8 +1,7 @@
 """The words of the core: what is wanted (Intent), what was seen (units, network), what peers are told (Report).
 
-Wanted and observed are different types. Everything here is a frozen dataclass of plain values, so that the same types
-are the wire format between daemons (see sparkd.wire) and the state on disk (see sparkd.host.store).
-Times are Unix seconds unless a name says otherwise; ages and durations are seconds.
+Wanted and observed are different types. All are frozen dataclasses of plain values: the wire format (sparkd.wire), too,
+and the state on disk (sparkd.host.store). Times are Unix seconds unless a name says otherwise, durations seconds.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from sparkd.core.drain import Drain
 from sparkd.core.facts import (
     AddressFact,
     FabricMemory,
@@ -30,7 +30,7 @@ from sparkd.core.maintenance import Maintenance
 from sparkd.core.railfacts import RailFact
 
 Want = Literal["up", "down"]
-Phase = Literal["down", "gated", "starting", "ready", "degraded", "stopping", "held", "maintenance"]
+Phase = Literal["down", "gated", "starting", "ready", "degraded", "draining", "stopping", "held", "maintenance"]
 Severity = Literal["refuse", "repair", "warn"]
 Stage = Literal["init", "rendezvous", "formed", "load", "capture", "warmup", "ready", "failed"]
 RankCondition = Literal["down", "starting", "ready", "stopping", "ended", "unknown"]
@@ -86,10 +86,10 @@ class Intent:
 
     `held`: sparkd gave up; want is down until an operator clears it. `blind`: a stop issued before every peer had
     been heard; it is issued again above whatever epoch a peer turns out to have. `cables` are those that were seen when
-    it was issued, each as "spark1.0~spark2.1" (node and cage of both ends); all hosts plan the fabric from them.
-    `addresses`: those that hosts already had on their ports, with `address_plan = "adopt"`; otherwise empty.
-    `revision` counts the changes within an epoch that leave its ranks alone, such as `maintenance`; `clears` how often
-    an operator has cleared the ring. `cluster`: whose members alone follow it; empty in those of an older version.
+    it was issued, each as "spark1.0~spark2.1" (node and cage of both ends); all hosts plan from them. `addresses`:
+    those that hosts already had on their ports, with `address_plan = "adopt"`. `revision` counts the changes within an
+    epoch that leave its ranks alone: `maintenance`, `drain`; `clears` how often an operator has cleared the ring.
+    `cluster`: whose members alone follow it; empty in those of an older version.
     """
 
     epoch: int = 0
@@ -104,6 +104,7 @@ class Intent:
     addresses: tuple[AddressClaim, ...] = ()
     revision: int = 0
     maintenance: Maintenance | None = None
+    drain: Drain | None = None
     clears: int = 0
     cluster: str = ""
 
@@ -125,11 +126,10 @@ class Attempt:
     """This host's part in one epoch: recorded before the unit is started, closed when it is seen to have ended.
 
     `stopped`: sparkd itself stopped it, so its end is no death. `incident`: what befell this host's fabric while the
-    group had formed; it ends the epoch like a death. `flaps` are the ports' carrier counters at the start,
-    `foreign` the addresses of others on them ("DEVICE ADDRESS"),
-    and `cluster` is the description of the cluster that it was started with. `available_kib`: see sparkd.core.settle.
-    `gids`: index and address of the GID that each RDMA device was started with, e.g. "3 10.77.0.1". `pci`: the
-    ConnectX-7 functions at the start, by address, as in sparkd.core.checks.pci.mark.
+    group had formed; it ends the epoch like a death. `flaps` are the ports' carrier counters at the start, `foreign`
+    the addresses of others on them ("DEVICE ADDRESS"), and `cluster` is the description of the cluster of then.
+    `available_kib`: see sparkd.core.settle. `gids`: index and address of the GID that each RDMA device started with,
+    e.g. "3 10.77.0.1". `pci`: the ConnectX-7 functions at the start, by address, as in sparkd.core.checks.pci.mark.
     """
 
     epoch: int

@@ -9,6 +9,8 @@ from typing import cast, get_args
 from sparkd.core.model import Stage
 
 _LINE = re.compile(r"(?P<stage>[a-z]+)(?: (?P<done>\d+)/(?P<total>\d+))?(?: (?P<text>.*))?", re.DOTALL)
+# How a rank that is ready begins to tell that its engine gives no token although it is asked for one.
+SILENT = "no token for "
 _FORMED_FROM = frozenset({"formed", "load", "capture", "warmup", "ready"})
 
 

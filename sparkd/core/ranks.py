@@ -36,6 +36,11 @@ class RankView:
         return self.condition in ("starting", "ready", "stopping")
 
     @property
+    def silent(self) -> bool:
+        """It is ready, and yet its engine gives no token although it is asked for one."""
+        return self.condition == "ready" and self.text.startswith(progress.SILENT)
+
+    @property
     def sentence(self) -> str:
         count = f" {self.done}/{self.total}" if self.total is not None else ""
         stage = f"{self.stage}{count}" if self.stage else ""

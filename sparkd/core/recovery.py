@@ -4,8 +4,7 @@ Budget: `restarts` automatic restarts of a formed group within `window`, each af
 ring is held. An end before the group formed costs no budget, but the pause grows when one follows another, and the same
 first error twice in a row while the ring was coming up is held at once: a third try would end the same way. So is a
 second death for want of memory, and the first if the kernel's OOM killer struck while the rank was coming up; and the
-first refusal by an engine of its arguments or its configuration.
-An operator's start begins a new history, because it begins a new Intent without deaths.
+first refusal by an engine of its arguments or its configuration. An operator's start, without deaths, begins anew.
 """
 
 from __future__ import annotations
@@ -24,10 +23,11 @@ from sparkd.core.snapshot import Snapshot
 _CONSEQUENCES = frozenset({69, 70, 71})
 # The engine refused what it was told, which is the same at the next try.
 _REFUSED = "exit:65"
-_OUT_OF_MEMORY = 77
+_OUT_OF_MEMORY, _LEFT = 77, "left"
 # What a rank says of its own engine, and never because it or another one is being stopped.
 _ITS_OWN = frozenset({65, 72, 73, 75, 76, _OUT_OF_MEMORY})
 _ALIKE = 5
+_RESULTS = {"watchdog": "its launcher gave no sign of life for too long, as one that is stopped (SIGSTOP)"}
 _REMEMBERED = 10
 _SIGNALS = {2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 # si_code of waitid(2), which systemd shows as ExecMainCode.
@@ -89,10 +89,10 @@ def _post_mortem(a: Attempt, unit: RankUnit | None, host: HostFacts, booted: Boo
         return "reboot", "the host has rebooted"
     if unit is None:
         # systemd forgets a unit that ended well: it left by itself, or somebody stopped it.
-        return "left", "it left or was stopped from outside"
+        return _LEFT, "it left or was stopped from outside"
     if unit.result == floor.OOM:
         return floor.OOM, "the kernel killed it because memory ran out"
-    if unit.exit_code in (_CLD_KILLED, _CLD_DUMPED):
+    if unit.result not in _RESULTS and unit.exit_code in (_CLD_KILLED, _CLD_DUMPED):
         name = _SIGNALS.get(unit.exit_status, f"signal {unit.exit_status}")
         return f"signal:{unit.exit_status}", f"it was killed by {name}"
     if unit.exit_code == _CLD_EXITED:
@@ -103,7 +103,7 @@ def _post_mortem(a: Attempt, unit: RankUnit | None, host: HostFacts, booted: Boo
         if said.stage == "failed":
             return f"exit:{unit.exit_status}:{_faceless(said.text)}", said.text
         return f"exit:{unit.exit_status}", f"it left with status {unit.exit_status}"
-    return f"result:{unit.result}", f"systemd ended it: {unit.result}"
+    return f"result:{unit.result}", f"systemd ended it: {_RESULTS.get(unit.result, unit.result)}"
 
 
 def _faceless(sentence: str) -> str:
@@ -114,8 +114,8 @@ def _faceless(sentence: str) -> str:
 def deaths(s: Snapshot) -> tuple[Death, ...]:
     """The ranks of the current epoch that ended on their own, the likeliest cause first.
 
-    A rank that left because it lost another one comes last, and before it a flap of the cable to a host that went, and
-    the loss of that host: all three may be consequences. The clocks of the hosts only order ends of equal kind.
+    A rank that left because it lost another one comes last, and before it a flap of the cable to a host that went, the
+    loss of that host, and an end in order: all may be consequences. The hosts' clocks only order ends of equal kind.
     """
     found = [_death(s, node, attempt) for node, attempt in _ended(s) if attempt.incident or not attempt.stopped]
     return tuple(sorted(found, key=lambda death: (hearsay(death), death.at, death.rank)))
@@ -150,7 +150,7 @@ def hearsay(death: Death) -> int:
     signature = death.signature.split(":", 1)[1]
     if signature.startswith(tuple(f"exit:{status}" for status in _CONSEQUENCES)):
         return 2
-    return 1 if signature in ("incident:carrier-flap", "incident:peer-lost") else 0
+    return 1 if signature in ("incident:carrier-flap", "incident:peer-lost", _LEFT) else 0
 
 
 def judge(s: Snapshot) -> Verdict | None:

@@ -69,6 +69,15 @@ class ProcHost:
         return line
 
 
+def catches(pid: int, number: int, root: Path = Path("/proc")) -> bool:
+    """Whether the process has a handler for the signal. One that is gone, or is another user's secret, has none."""
+    try:
+        found = re.search(r"^SigCgt:\s*([0-9a-f]+)$", (root / str(pid) / "status").read_text("ascii", "replace"), re.M)
+    except OSError:
+        return False
+    return found is not None and bool(int(found[1], 16) >> (number - 1) & 1)
+
+
 def _fields(text: str) -> list[tuple[str, int]]:
     pairs = (line.partition(":") for line in text.splitlines())
     return [(name, int(rest.split()[0])) for name, _, rest in pairs if rest.split()[:1] and rest.split()[0].isdigit()]

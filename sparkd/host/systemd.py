@@ -18,7 +18,9 @@ from typing import Any
 import pydbus
 from gi.repository import Gio, GLib, GObject
 
+from sparkd.core import news
 from sparkd.core.model import RankUnit
+from sparkd.host.procfs import catches
 from sparkd.host.worker import Worker
 from sparkd.ports import DoorError, Wake
 
@@ -74,6 +76,19 @@ class SystemdUnits:
     async def stop(self, epoch: int, template: str = RANK) -> None:
         """Returns when systemd has accepted the job. A unit that systemd does not know is stopped already."""
         await self._operate("StopUnit", epoch, "stop", "replace", fine=_NO_SUCH_UNIT, template=template)
+
+    async def tell(self, epoch: int, drain: bool) -> None:
+        """By a signal to the main process. One that an older version has started may not catch it, and would end."""
+        await self._worker.call(partial(self._tell, epoch, signal.SIGUSR1 if drain else signal.SIGUSR2))
+
+    def _tell(self, epoch: int, number: signal.Signals) -> None:
+        unit = next((unit for unit in self._observe(RANK) if unit.epoch == epoch), None)
+        if unit is None or not unit.main_pid:
+            return
+        if not catches(unit.main_pid, number):
+            raise DoorError(f"the rank of {unit.name} was started by a version that cannot drain")
+        arguments = GLib.Variant("(ssi)", (unit.name, "main", number))
+        self._carry_out("KillUnit", arguments, f"signal {unit.name}", _NO_SUCH_UNIT)
 
     async def kill(self, epoch: int) -> None:
         """SIGKILL to every process of the unit. One that systemd does not know has none."""
@@ -212,6 +227,7 @@ class _Watch:
         self._loop = asyncio.get_running_loop()
         self._context = GLib.MainContext.new()
         self._ending = threading.Event()
+        self._told: dict[str, dict[str, dict[str, Any]]] = {}
         self._thread = threading.Thread(target=self._run, name="systemd signals", daemon=True)
         self._thread.start()
 
@@ -236,6 +252,7 @@ class _Watch:
     def _hear(self, connection: Any) -> None:
         """Until the connection is lost or the watch is closed."""
         lost = threading.Event()
+        self._told.clear()
         closing = connection.connect("closed", lambda *_: lost.set())
         try:
             self._listen(connection)
@@ -266,15 +283,28 @@ class _Watch:
         )
 
     def _on_properties(self, *signal: Any) -> None:
+        path = signal[2]
         for prefix, source in _PATH_PREFIXES.items():
-            if signal[2].startswith(prefix):
+            if path.startswith(prefix) and self._moves(path, *signal[5].unpack()):
                 self._tell(source)
+
+    def _moves(self, path: str, interface: str, changed: dict[str, Any], _: list[str]) -> bool:
+        """Whether there is more to it than what a rank that serves tells of how it does, which the tick sees in time.
+
+        systemd sends all properties whose changes it tells, whichever of them has changed, on both interfaces.
+        """
+        if "StatusText" in changed:
+            changed["StatusText"] = news.words(changed["StatusText"])
+        known = self._told.setdefault(path, {})
+        before, known[interface] = known.get(interface), changed
+        return before != changed
 
     def _on_manager(self, *signal: Any) -> None:
         # JobNew and JobRemoved carry (id, job, unit, ...), UnitNew and UnitRemoved (unit, path).
         for item in signal[5].unpack():
             if isinstance(item, str) and (match := _NAME.fullmatch(item)) is not None:
                 self._tell(_SOURCES[match["template"]])
+            self._told.pop(item, None)  # of a unit that has come or gone, by its path
 
     def _on_owner(self, *signal: Any) -> None:
         # A systemd that has just come does not know who listens.

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from sparkd.core import news
 from sparkd.core.model import PeerView, Report
 from sparkd.peers.client import ANSWER_DEADLINE, URGENT_DEADLINE, PeerError
 from sparkd.ports import DoorError, Wake
@@ -182,7 +183,8 @@ class Poller:
                 self._wake()
             return
         peer.report = report
-        self._wake()
+        if recovered or known is None or known.instance != report.instance or news.of(known) != news.of(report):
+            self._wake()
 
     def _wake(self) -> None:
         for wake in self._wakes:

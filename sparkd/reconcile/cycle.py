@@ -8,7 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ring_mesh import Cluster
-from sparkd.core.actions import Adopt, ApplyFabric, Measure, Remember, StartRank, StopMeasuring, StopRank
+from sparkd.core import news
+from sparkd.core.actions import Adopt, ApplyFabric, Measure, Remember, StartRank, StopMeasuring, StopRank, TellRank
 from sparkd.core.decide import Decision, decide
 from sparkd.core.hardware import HardwareFacts
 from sparkd.core.model import PeerView, Report
@@ -231,9 +232,9 @@ class Cycle:
 
     def _tell_peers(self, snapshot: Snapshot, decision: Decision) -> None:
         fresh = status.report(snapshot, decision, self.site.identity, self._sequence + 1)
-        if self._published is None or _news(fresh) != _news(self._published):
-            self._sequence += 1
-            self._published = fresh
+        told, self._published = self._published, fresh
+        self._sequence += 1
+        if told is None or news.of(fresh) != news.of(told):
             self._peers.publish(fresh)
 
     def _told(self, decision: Decision) -> Decision:
@@ -246,14 +247,9 @@ class Cycle:
 
 def _moves_peers(snapshot: Snapshot, decision: Decision) -> bool:
     """Whether peers have something to do because of these actions: stop, or adopt what the conductor has issued."""
-    steps = (Remember, ApplyFabric, Measure, StartRank, *(() if snapshot.conductor else (Adopt,)))
+    steps = (Remember, ApplyFabric, Measure, StartRank, TellRank, *(() if snapshot.conductor else (Adopt,)))
     return not all(isinstance(action, steps) for action in decision.actions)
 
 
 async def _nothing() -> None:
     """Of a loop beside which nobody examines the host."""
-
-
-def _news(report: Report) -> Report:
-    """The report without what changes all the time and moves nobody."""
-    return replace(report, sequence=0, memory_available_kib=0)

@@ -27,12 +27,14 @@ from sparkd.core.actions import (
     StartRank,
     StopMeasuring,
     StopRank,
+    TellRank,
 )
 from sparkd.core.boots import BootMemory
 from sparkd.core.model import Attempt, FabricMemory, Intent
 from sparkd.ports import Clock, DoorError, Links, Rails, RankFiles, Store, Units
 from sparkd.reconcile.events import EventLog
 
+_TELL_AGAIN = 1.0  # seconds
 Environment = Callable[[int, tuple[str, ...]], Awaitable[Mapping[str, str]]]
 """The environment file of this host's rank, from an epoch and the RDMA devices to use. Raises DoorError."""
 RailEnvironment = Callable[[Measure], Awaitable[Mapping[str, str]]]
@@ -86,6 +88,7 @@ class Executor:
         self._rails = rails
         self._rail_environment = rail_environment
         self._unfinished: Action | None = None
+        self._told: tuple[TellRank, float] | None = None
 
     async def adopt(self, intent: Intent) -> None:
         before = self._state.intent
@@ -137,17 +140,23 @@ class Executor:
             case Measure() | StopMeasuring():
                 await self._measure(action, announced)
                 return "rails"
+            case StopRank() | TellRank() | ForgetRank():
+                await self._to_the_unit(action, announced)
+                return "units"
+            case _:
+                assert_never(action)
+
+    async def _to_the_unit(self, action: StopRank | TellRank | ForgetRank, announced: bool) -> None:
+        match action:
             case StopRank(epoch, why):
                 if not announced:
                     self._events.add("action", f"stopping sparkd-rank@{epoch}.service: {why}")
                 await self._units.stop(epoch)
-                return "units"
+            case TellRank():
+                await self._tell(action, announced)
             case ForgetRank(epoch):
                 await self._drop_environment(epoch)
                 await self._units.forget(epoch)
-                return "units"
-            case _:
-                assert_never(action)
 
     async def forget_rails(self) -> None:
         await self._rails.forget()
@@ -165,6 +174,18 @@ class Executor:
             await self._rails.start(action.epoch, await self._rail_environment(action))
         except (DoorError, ValueError) as error:
             raise DoorError(f"{name} could not be started: {error}") from None
+
+    async def _tell(self, action: TellRank, announced: bool) -> None:
+        """Again and again until its status says that it heard, which takes it a moment."""
+        now, told = self._clock.monotonic(), self._told
+        again = told is not None and told[0] == action
+        if again and told is not None and now - told[1] < _TELL_AGAIN:
+            return
+        if not again and not announced:
+            what = "is to take no new requests" if action.drain else "is to take requests again"
+            self._events.add("action", f"sparkd-rank@{action.epoch}.service {what}")
+        await self._units.tell(action.epoch, action.drain)
+        self._told = action, now
 
     async def _record(self, attempt: Attempt) -> bool:
         """Whether the rank was not known to have ended before."""
@@ -214,6 +235,9 @@ def _order(before: Intent, intent: Intent) -> str:
     if ordered is not None and ordered != before.maintenance:
         what = f"maintenance, by {ordered.by}: {ordered.reason or 'no reason given'}"
         return f"epoch {intent.epoch}: {what if ordered.on else f'maintenance ended by {ordered.by}'}"
+    if (drain := intent.drain) != before.drain and intent.epoch == before.epoch:
+        what = "drain taken back" if drain is None else f"drain for {drain.seconds:.0f} s, by {drain.by}"
+        return f"epoch {intent.epoch}: {what}"
     if intent.clears != before.clears and intent.epoch == before.epoch:
         return f"epoch {intent.epoch}: cleared"
     held = ", held" if intent.held else ""

@@ -2,7 +2,8 @@
 
 Each daemon keeps that of its own host, in the background: no stop and no start waits for it, and whatever goes wrong
 with it is told and nothing else. Processes are looked at while they are being stopped: one that hangs has ten seconds
-left, and one that leaves at once has no more to tell than its journal.
+left, and one that leaves at once has no more to tell than its journal. So there is a moment's time for either, in which
+the whole ring stops and journald writes down what was said last.
 """
 
 from __future__ import annotations
@@ -24,18 +25,24 @@ from sparkd.reconcile.events import EventLog
 
 _GATHERING = 6.0  # seconds for the answers of all peers
 _LOOKING = 1.0  # seconds that the stop of a rank that hangs may wait
+MOMENT = 0.5  # seconds
+_BEFORE = 60.0  # seconds before a death elsewhere that the kernel's messages are kept of
 Doors = tuple[Witness, Archive]
 Work = Callable[[Incident], Coroutine[Any, Any, None]]
 
 
 class Incidents:
-    """`doors` are made when they are first needed: most daemons never see an incident."""
+    """`doors` are made when they are first needed: most daemons never see an incident. `moment`: seconds before what is
+    not urgent."""
 
-    def __init__(self, node: str, names: tuple[str, ...], doors: Callable[[], Doors], events: EventLog) -> None:
+    def __init__(
+        self, node: str, names: tuple[str, ...], doors: Callable[[], Doors], events: EventLog, moment: float = MOMENT
+    ) -> None:
         self._node = node
         self._names = names
         self._make = doors
         self._events = events
+        self._moment = moment
         self._doors: Doors | None = None
         self._seen: set[tuple[int, str]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -59,17 +66,21 @@ class Incidents:
     def consider(self, s: Snapshot, d: Decision) -> None:
         """Called after each cycle with what was decided in it, and with what was saved since."""
         attempt = d.attempt
+        s = replace(s, intent=d.intent, attempt=attempt)
+        if (elsewhere := incidents.witnessed(s)) is not None:
+            since = elsewhere.at - _BEFORE
+            self._once(incidents.seen_from(self._node, elsewhere), "past", partial(self._past, since))
         if attempt is None:
             return
         stopping = _stops(d, attempt.epoch)
         if not (stopping or attempt.over):
             return
-        death = incidents.ended(replace(s, intent=d.intent, attempt=attempt), attempt)
+        death = incidents.ended(s, attempt)
         if death is None:
             return
         begun = incidents.begun(s, attempt, death)
         if stopping:
-            self._once(begun, "living", self._living)
+            self._once(begun, "living", self._dying)
         if attempt.ended_at is not None:
             self._once(begun, "past", partial(self._past, attempt.started_at))
 
@@ -99,6 +110,10 @@ class Incidents:
             self._doors = self._make()
         return self._doors
 
+    async def _dying(self, incident: Incident) -> None:
+        await asyncio.sleep(self._moment)
+        await self._living(incident)
+
     async def _living(self, incident: Incident) -> None:
         witness, archive = self._both()
         files = await witness.living(incident.epoch)
@@ -106,6 +121,7 @@ class Incidents:
             await archive.keep(incident, files)
 
     async def _past(self, since: float, incident: Incident) -> None:
+        await asyncio.sleep(self._moment)
         witness, archive = self._both()
         known = next((kept for kept in await archive.kept() if kept.epoch == incident.epoch), None)
         if known is not None and known.complete and (known.root, known.sentence) == (incident.root, incident.sentence):

@@ -47,13 +47,13 @@ class Forwarded:
 
 class Loop(Cycle):
     async def request(
-        self, request: intents.Request, by: str, reason: str = "", *, force: bool = False
+        self, request: intents.Request, by: str, reason: str = "", *, force: bool = False, drain: float = 0.0
     ) -> wire.Operation | Forwarded:
-        """An operator's request, with `reason` and `force` as in `core.intent.accept`. Raises Refusal."""
+        """An operator's request, with `reason`, `force` and `drain` as in `core.intent.accept`. Raises Refusal."""
         conductor = self.site.cluster.conductor.name
         if self.site.node == conductor:
-            return await self.conduct(request, by, reason, force=force)
-        asked = wire.PeerRequest(request, by, reason, force)
+            return await self.conduct(request, by, reason, force=force, drain=drain)
+        asked = wire.PeerRequest(request, by, reason, force, drain)
         try:
             code, body = await self._peers.request(conductor, wire.encode(asked))
         except DoorError as error:
@@ -62,7 +62,7 @@ class Loop(Cycle):
         return Forwarded(code, body)
 
     async def conduct(
-        self, request: intents.Request, by: str, reason: str = "", *, force: bool = False
+        self, request: intents.Request, by: str, reason: str = "", *, force: bool = False, drain: float = 0.0
     ) -> wire.Operation:
         """The conductor's own answer: the intent is on disk when this returns. Raises Refusal."""
         if not self._snapshot().conductor:
@@ -73,7 +73,7 @@ class Loop(Cycle):
         async with self._turn:
             await self._observer.refresh()
             snapshot = self._snapshot()
-            answer = intents.accept(snapshot, request, by, reason, force=force)
+            answer = intents.accept(snapshot, request, by, reason, force=force, drain=drain)
             if isinstance(answer, intents.Refused):
                 self.events.add("intent", f"{request} by {by} refused: {answer.sentence}")
                 raise Refusal(answer.code, answer.sentence, answer.findings)
@@ -90,7 +90,8 @@ class Loop(Cycle):
         self._news.set()
         epoch = answer.intent.epoch
         summary = self._now()[1].summary if answer.new else f"already so since epoch {epoch}: {self._now()[1].summary}"
-        return wire.Operation(f"/v1/operations/{epoch}", epoch, answer.intent.want, summary)
+        want = "down" if answer.intent.drain else answer.intent.want
+        return wire.Operation(f"/v1/operations/{epoch}", epoch, want, summary)
 
     def before_start(self, examine: Callable[[], Awaitable[None]]) -> None:
         """`examine` looks at this host anew, in bounded time, whenever a start is asked for."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sparkd import __version__, wire
-from sparkd.core import checks, doctor, gates, links, rails, recovery
+from sparkd.core import checks, doctor, draining, gates, links, rails, recovery
 from sparkd.core.decide import Decision
+from sparkd.core.enginefacts import PROBE
 from sparkd.core.model import CheckOutcome, Finding, Report, Unknown
 from sparkd.core.ranks import RankView
 from sparkd.core.snapshot import Snapshot
@@ -69,7 +70,7 @@ def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
     cluster = s.cluster
     return wire.RingStatus(
         phase=d.phase,
-        want=d.intent.want,
+        want="down" if d.intent.drain else d.intent.want,
         epoch=d.intent.epoch,
         summary=d.summary,
         waits=d.waits,
@@ -93,12 +94,27 @@ def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
         ),
         fabric=_fabric(s),
         cables=s.cables,
-        engine=wire.EngineStatus(identity.engine, identity.engine_api, identity.profile),
+        engine=_engine(s, identity),
         deaths=d.intent.deaths,
         maintenance=d.intent.maintenance if d.intent.paused else None,
         rails=tuple(_rail(rail) for rail in s.rated),
         budget=wire.BudgetStatus(len(recovery.spent(s, d.intent.deaths)), s.policy.restarts, s.policy.window),
+        drain=_drain(s, d),
+        serving=d.phase in ("ready", "degraded") and not any(rank.silent for rank in d.ranks),
     )
+
+
+def _engine(s: Snapshot, identity: Identity) -> wire.EngineStatus:
+    adapters = s.hardware.engine.adapters if s.hardware is not None and s.hardware.engine is not None else ()
+    told = wire.EngineStatus(identity.engine, identity.engine_api, identity.profile, adapters=adapters)
+    return told if identity.engine == PROBE else replace(told, openai=f"http://{identity.engine_api}/v1")
+
+
+def _drain(s: Snapshot, d: Decision) -> wire.DrainStatus | None:
+    drain = d.intent.drain
+    if drain is None:
+        return None
+    return wire.DrainStatus(drain.by, drain.seconds, round(drain.left(s.now), 1), draining.running(s, d.ranks))
 
 
 def _rank(view: RankView) -> wire.RankStatus:
@@ -150,6 +166,9 @@ def operation(epoch: int, d: Decision, history: History) -> wire.OperationStatus
         return None
     if epoch < now.epoch:
         return history.ended(epoch, d)
+    if now.drain is not None:
+        # The stop itself is an epoch of its own, by which this one will be superseded.
+        return wire.OperationStatus(epoch, "down", "running", d.summary)
     done = d.phase == "ready" if now.want == "up" else d.phase == "down"
     state = "failed" if now.held else "done" if done else "running"
     return wire.OperationStatus(epoch, now.want, state, d.summary)

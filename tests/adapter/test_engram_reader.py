@@ -123,7 +123,7 @@ def test_a_file_that_is_cut_is_a_short_read_with_its_row(tmp_path: Path, core: P
         opened_.close()
 
 
-BAD = {
+BAD: dict[str, dict[str, int | str]] = {
     "rank is 1, expected 2": {"rank": 2},
     "world is 3, expected 2": {"world": 2},
     "row_start is 1000, expected 999": {"row_start": 999},
@@ -192,7 +192,8 @@ from pathlib import Path
 from adapter.declare import AdapterError
 from tests.adapter import rows
 from tests.adapter.test_engram_reader import made
-path, kind, core, ids, seconds = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3]), json.loads(sys.argv[4]), float(sys.argv[5])
+path, kind, core = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
+ids, seconds = json.loads(sys.argv[4]), float(sys.argv[5])
 reader = made(kind, path, rows.header(%d, %d, 5000, rank=1, world=3), core)
 begin = time.monotonic()
 buffers = rows.Buffers(ids)

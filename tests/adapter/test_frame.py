@@ -104,7 +104,7 @@ def test_one_character_of_any_symbol_is_drift_and_refused(sglang: Path, tmp_path
         scope, _, inner = symbol.name.partition(":")[2].partition(".")
         at = 0
         for each in filter(None, (scope, inner)):
-            found = re.compile(rf"^ *(?:async )?(?:def|class) {each}\b", re.MULTILINE).search(text, at)
+            found = re.compile(rf"^ *(?:(?:async )?def |class |){each}\b(?= =|[(:])", re.MULTILINE).search(text, at)
             assert found is not None
             at = found.end()
         end = text.index("\n", at)
@@ -130,7 +130,7 @@ def test_what_is_gone_is_drift_with_its_reason(sglang: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("adapters", "says"),
     [
-        ('{"tp4_pad": {}}', "adapters.tp4_pad: there is no such adapter; there are tp3_pad"),
+        ('{"tp4_pad": {}}', "adapters.tp4_pad: there is no such adapter; there are tp3_pad, engram_rows"),
         ('{"tp3_pad": {"padding": "middle"}}', "adapters.tp3_pad.padding: found 'middle', expected one of spread, end"),
         ('{"tp3_pad": {"x": 1}}', "adapters.tp3_pad.x: no such option; it has padding"),
         ('{"tp3_pad": true}', "SPARKD_ADAPTERS: expected an object of options by adapter"),
@@ -152,13 +152,16 @@ def test_a_scheduler_has_the_adapter_and_leaves_its_proof(ended: dict[str, Ended
     assert seen.error.endswith("model: True\n")
     adapter = catalogue.load("tp3_pad").adapter
     digest = source.digest_of_adapter(adapter, adapter.settled({}))
-    assert re.fullmatch(rf"ADAPTER=tp3_pad {digest} \d+\n", seen.proof)
+    assert re.fullmatch(rf"ADAPTER=tp3_pad {digest} (\d+)\nADAPTER=sparkd [0-9a-f]{{16}} \1\n", seen.proof)
     assert f"adapter tp3_pad is installed, digest {digest}" in seen.error
 
 
 def test_a_detokenizer_checks_and_imports_no_model(ended: dict[str, Ended]) -> None:
     seen = ended["elsewhere"]
-    assert (seen.status, seen.proof) == (0, "")
+    assert seen.status == 0
+    whole = re.compile(r"^ADAPTER=sparkd (\w+) \d+\n", re.MULTILINE)
+    assert whole.fullmatch(seen.proof)
+    assert whole.findall(seen.proof) == whole.findall(ended["on"].proof), "each process has the same set"
     assert "adapter.tp3_pad" in seen.error
     assert seen.error.endswith("model: False\n")
 

@@ -217,9 +217,49 @@ async def test_readyz_is_for_load_balancers(tmp_path: Path) -> None:
             await ring.up()
             ready = await served.get("/readyz")
             assert (ready.status, ready.body) == (200, b"epoch 1 is ready: all 3 ranks serve\n")
+            assert loop.ring().serving
+            ring.conductor.units.status(1, "ready no token for 21 s, canary: no answer in time")
+            await ring.quiet()
+            silent = await served.get("/readyz")
+            assert (silent.status, loop.ring().phase) == (503, "ready")
+            assert silent.body == (
+                b"epoch 1 is ready: all 3 ranks serve; spark1: no token for 21 s, canary: no answer in time\n"
+            )
+            ring.conductor.units.status(1, "ready idle, canary 0.1 s ago")
             ring.clock.advance(20)
+            await ring.quiet()
             degraded = await served.get("/readyz")
             assert (loop.ring().phase, degraded.status) == ("degraded", 200)
+
+
+@in_loop
+async def test_a_stop_with_time_drains_and_readyz_follows_at_once(tmp_path: Path) -> None:
+    async with cluster() as ring:
+        await ring.up()
+        await ring.quiet()
+        async with api(ring["spark3"].loop, tmp_path) as served:
+            for bad in ("-1", "86401", "soon"):
+                assert (await served.post(f"/v1/ring/stop?drain={bad}")).status == 422
+            asked = await served.post("/v1/ring/stop?drain=60")
+            operation = exactly(wire.Operation, asked.json)
+            assert (asked.status, operation.epoch, operation.want) == (202, 1, "down")
+            assert "is draining: waits for rank 0 (spark1) to say" in operation.summary
+            await until(lambda: ring.conductor.units.drains(1) is True)
+            ring.conductor.units.status(1, "ready draining 2, 12.5 tokens/s")
+            await ring.quiet()
+            status = exactly(wire.RingStatus, (await served.get("/v1/ring")).json)
+            assert (status.phase, status.want, status.serving) == ("draining", "down", False)
+            assert status.drain is not None and status.drain.by.endswith(" on spark3")
+            assert (status.drain.seconds, status.drain.left, status.drain.running) == (60, 60, 2)
+            assert (await served.get("/readyz")).status == 503
+            told = exactly(wire.OperationStatus, (await served.get("/v1/operations/1")).json)
+            assert (told.want, told.state) == ("down", "running")
+            ring.conductor.units.status(1, "ready draining 0, idle")
+            await ring.reach("down", epoch=2)
+            await ring.quiet()
+            told = exactly(wire.OperationStatus, (await served.get("/v1/operations/1")).json)
+            assert (told.state, told.superseded_by) == ("superseded", 2)
+            assert exactly(wire.RingStatus, (await served.get("/v1/ring")).json).drain is None
 
 
 @in_loop

@@ -107,7 +107,7 @@ class FakeRing:
             "conductor": "spark1",
             "cluster": "lab",
             "version": "0.1.0",
-            "engine": {"name": "probe", "api": "127.0.0.1:8888", "profile": ""},
+            "engine": {"name": "probe", "api": "127.0.0.1:8888", "profile": "", "openai": ""},
             "ranks": [
                 {
                     "rank": rank,
@@ -130,6 +130,8 @@ class FakeRing:
             "rails": self.rails,
             "deaths": [],
             "budget": {"used": 0, "restarts": 3, "window": 3600.0},
+            "drain": None,
+            "serving": self.phase in ("ready", "degraded"),
             "maintenance": {"by": "x", "reason": "", "at": 0.0, "on": True, "blind": False}
             if self.maintenance
             else None,

@@ -62,9 +62,11 @@ STARTING: dict[str, Any] = {
     "fabric": [{"node": f"spark{rank}", "ends": ends("ok", "ok"), "neighbours": None} for rank in (1, 2, 3)],
     "cables": [],
     "rails": [],
-    "engine": {"name": "probe", "api": "127.0.0.1:8888", "profile": ""},
+    "engine": {"name": "probe", "api": "127.0.0.1:8888", "profile": "", "openai": ""},
     "deaths": [],
     "budget": {"used": 0, "restarts": 3, "window": 3600.0},
+    "drain": None,
+    "serving": False,
     "maintenance": None,
 }
 
@@ -80,6 +82,17 @@ def screen(of: dict[str, Any], width: int = 80) -> list[str]:
 def test_the_profile_is_named_beside_the_engine() -> None:
     engine = {"name": "sglang", "api": "127.0.0.1:8888", "profile": "tiny"}
     assert "  engine sglang with tiny, API on spark1 127.0.0.1:8888" in screen(STARTING | {"engine": engine})
+
+
+def test_what_is_added_to_the_engine_is_named() -> None:
+    engine = {"name": "sglang", "api": "127.0.0.1:8888", "profile": "tiny", "adapters": ["engram_rows", "tp3_pad"]}
+    assert "  added to the engine: engram_rows, tp3_pad" in screen(STARTING | {"engine": engine})
+
+
+def test_the_address_of_the_openai_api_is_told_where_there_is_one() -> None:
+    engine = {"name": "sglang", "api": "127.0.0.1:8888", "profile": "tiny", "openai": "http://127.0.0.1:8888/v1"}
+    told = screen(STARTING | {"engine": engine})
+    assert "  engine sglang with tiny, OpenAI API on spark1: http://127.0.0.1:8888/v1" in told
 
 
 def test_the_whole_screen() -> None:

@@ -199,7 +199,10 @@ def test_hold_carries_its_reason_and_resume_ends_it(ring: FakeRing, ctl: Ctl) ->
     assert ctl("hold").code == 0
     assert ctl("resume").code == 0
     assert ctl("down", "--force").code == 0
-    paths = ["hold?reason=new+fan+%26+cable", "hold", "resume", "stop?force=true"]
+    assert ctl("down", "--drain", "90").code == 0
+    assert ctl("down", "--force", "--drain", "0.5").code == 0
+    paths = ["hold?reason=new+fan+%26+cable", "hold", "resume", "stop?force=true", "stop?drain=90"]
+    paths.append("stop?force=true&drain=0.5")
     assert ring.asked == [f"POST /v1/ring/{path}" for path in paths]
 
 

@@ -331,6 +331,27 @@ def test_every_step_of_a_unit_wakes(run: Run) -> None:
     run(body)
 
 
+def test_what_a_serving_rank_tells_is_seen_when_looked_for_and_wakes_nobody(run: Run) -> None:
+    async def body(bench: Bench) -> None:
+        bell = Bell()
+        bench.units.subscribe(bell)
+        await bench.units.start(7)
+        await bench.until_forked(7)
+        bench.ranks.status(7, "ready idle")
+        bench.ranks.ready(7)
+        await bench.until(7, lambda unit: unit.active == "active" and unit.text == "ready idle")
+        await bell.quiet()
+        for text in ("ready 1 token a second", "ready 2 tokens a second", "ready idle"):
+            bench.ranks.status(7, text)
+            await bench.until(7, lambda unit: unit.text == text)  # noqa: B023 - over before the next round
+        await asyncio.sleep(0.1)
+        assert bell.sources == []
+        bench.ranks.status(7, "failed it hangs")
+        await bell.rings()
+
+    run(body)
+
+
 def test_what_measures_is_a_unit_of_its_own_with_news_of_its_own(manager: Manager) -> None:
     async def body() -> None:
         units = SystemdUnits(address=manager.address)

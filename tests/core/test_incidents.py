@@ -41,6 +41,20 @@ def test_a_stop_that_was_asked_for_is_no_incident() -> None:
     assert incidents.ended(replace(s, attempt=None), None) is None
 
 
+@pytest.mark.parametrize("own", [None, attempt("spark1", 6, ended_at=NOW - 60)])
+def test_a_host_that_started_no_rank_sees_a_death_elsewhere(own: Attempt | None) -> None:
+    s = snapshot("spark1", attempt=own)
+    assert incidents.witnessed(s) is None
+    s = with_peer(s, peer("spark2", s.intent, attempt=dead("spark2")))
+    found = incidents.witnessed(s)
+    assert found is not None
+    seen = incidents.seen_from("spark1", found)
+    assert (seen.epoch, seen.root, seen.node, seen.outcome) == (
+        7, "spark2", "spark1", "it had started no rank of this epoch"
+    )  # fmt: skip
+    assert incidents.witnessed(replace(s, attempt=attempt("spark1"))) is None
+
+
 def line(said: str) -> str:
     return f"2026-11-30T22:00:00.000000+0000 sparkd-rank[12]: {said}"
 

@@ -167,6 +167,20 @@ def test_a_flap_of_the_cable_to_a_host_that_went_is_not_the_cause() -> None:
     assert [d.node for d in recovery.deaths(s)] == ["spark2", "spark3"]
 
 
+def test_a_stop_that_a_crash_kept_from_the_record_is_not_the_cause() -> None:
+    """1. spark2's rank is killed. 2. sparkd on spark1 stops its own for it and dies before that is on disk. 3. Its next
+    process sees both ends for the first time, at once: its own rank has left in order, and nothing says why.
+    """
+    killed = dead("spark2")
+    s = snapshot("spark1", attempt=attempt("spark1", formed=True, ready=True))
+    s = with_peer(s, peer("spark2", s.intent, attempt=killed))
+    followed = recovery.follow(s)
+    assert followed is not None
+    assert (followed.signature, followed.stopped) == ("left", "")
+    s = replace(s, attempt=followed, ages={"spark1": 0.0, "spark2": 0.0})
+    assert [d.node for d in recovery.deaths(s)] == ["spark2", "spark1"]
+
+
 def test_a_rank_that_sparkd_stopped_has_not_died_but_its_epoch_is_over() -> None:
     stopped = dead("spark2", stopped="stopped by sparkd: x", sentence="stopped by sparkd: x")
     s = after(ended=stopped)

@@ -46,6 +46,8 @@ def test_gates_and_options_reach_the_rank(site: Site, text: str, expected: objec
     site.profile(PROFILE + text)
     assert given(site) == expected
     assert "'" not in "".join(adapters.environment(site.resolve()).values())
+    plugins = json.loads(site.resolve().config("/python", "0.5.23"))["launch"]["plugins"]
+    assert plugins == (["sparkd"] if expected else [])
 
 
 def test_the_site_turns_one_on_and_another_off(site: Site) -> None:

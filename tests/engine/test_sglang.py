@@ -147,6 +147,20 @@ async def test_a_rank_is_given_what_the_hosts_have_compared(bench: Bench) -> Non
 
 
 @with_bench
+async def test_adapters_are_among_what_hosts_compare_and_a_rank_is_given(bench: Bench) -> None:
+    assert (await bench.engine.observe()).adapters == ()
+    assert "SPARKD_ADAPTERS" not in bench.engine.environment()
+    bench.site.override(
+        '[adapters]\ntp3_pad = true\nserving_guards = false\n[adapters.engram_rows]\ndirectory = "/a"\n'
+    )
+    facts = await bench.engine.observe()
+    assert facts.adapters == ("engram_rows", "tp3_pad")
+    assert bench.engine.digests()["engine.adapters.engram_rows.directory"] == "/a"
+    given = json.loads(bench.engine.environment()["SPARKD_ADAPTERS"])
+    assert given == {"tp3_pad": {}, "engram_rows": {"directory": "/a"}}
+
+
+@with_bench
 async def test_a_bad_profile_is_a_finding_and_starts_nothing(bench: Bench) -> None:
     bench.site.profile(PROFILE + "tp-size = 3\n")
     assert await bench.verdicts() == {

@@ -7,6 +7,7 @@ import signal as signals
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from sparkd.core import news
 from sparkd.core.model import RankUnit
 from sparkd.ports import DoorError, Wake
 
@@ -15,7 +16,8 @@ CLD_EXITED, CLD_KILLED = 1, 2
 
 @dataclass
 class _Unit:
-    """`stubborn`: its process ignores SIGTERM, so that a stop lasts until `kill`."""
+    """`stubborn`: its process ignores SIGTERM, so that a stop lasts until `kill`. `drains`: it was told to; None for a
+    rank that does not know how."""
 
     epoch: int
     active: str = "inactive"
@@ -27,6 +29,7 @@ class _Unit:
     exit_status: int = 0
     text: str = ""
     stubborn: bool = False
+    drains: bool | None = False
 
 
 class FakeUnits:
@@ -81,6 +84,16 @@ class FakeUnits:
             self._later(lambda: self._terminate(unit))
         self._news()
 
+    async def tell(self, epoch: int, drain: bool) -> None:
+        self._answer()
+        unit = self._units.get(epoch)
+        if unit is None or not unit.main_pid:
+            return
+        if unit.drains is None:
+            raise DoorError(f"the rank of sparkd-rank@{epoch}.service was started by a version that cannot drain")
+        assert unit.active == "active", "a rank that is not ready is not asked to drain"
+        unit.drains = drain
+
     async def kill(self, epoch: int) -> None:
         self._answer()
         unit = self._units.get(epoch)
@@ -105,14 +118,22 @@ class FakeUnits:
     # What a rank does.
 
     def status(self, epoch: int, text: str) -> None:
-        self._process(epoch).text = text
-        self._news()
+        unit = self._process(epoch)
+        told, unit.text = unit.text, text
+        if news.words(told) != news.words(text):
+            self._news()
 
     def ready(self, epoch: int) -> None:
         unit = self._process(epoch)
         if unit.active == "activating":
             unit.active, unit.sub, unit.job = "active", "running", ""
             self._news()
+
+    def drains(self, epoch: int) -> bool | None:
+        return self._process(epoch).drains
+
+    def cannot_drain(self, epoch: int) -> None:
+        self._process(epoch).drains = None
 
     def ignore_sigterm(self, epoch: int) -> None:
         self._process(epoch).stubborn = True

@@ -52,6 +52,7 @@ class Samples:
 
     starts: list[float] = field(default_factory=list)
     kills: list[float] = field(default_factory=list)
+    told: list[float] = field(default_factory=list)
     again: list[float] = field(default_factory=list)
     floor_starts: list[float] = field(default_factory=list)
     floor_kills: list[float] = field(default_factory=list)
@@ -81,6 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _row("floor of a request to a host (mutual TLS, kept)", "ms", found.floor_asks)
     _compared("POST start to the last of three units started", found.starts, found.floor_starts)
     _compared("SIGKILL of a rank to the last other unit inactive", found.kills, found.floor_kills)
+    _row("  until systemd is told to stop the last of them", "ms", found.told)
     _row("SIGKILL to ready again, without back-off and engine", "ms", found.again)
     if options.quick:
         return 0
@@ -179,6 +181,7 @@ def _rounds(ring: Ring, rounds: int) -> Samples:
             if number < RESTARTS:
                 found.again.append(_again(ring, kills[-1], epoch))
     found.kills = [_spread(ring, kill) for kill in kills]
+    found.told = [_spread(ring, kill, "Stopping ") for kill in kills]
     found.floor_kills = [_spread(ring, kill) for kill in floors]
     return found
 
@@ -202,21 +205,23 @@ def _kill(ring: Ring, victim: str, epoch: int) -> Kill:
     return Kill(float(ring.lab.exec(victim, "python3", "-c", _KILL, pid).stdout), victim, unit)
 
 
-def _spread(ring: Ring, kill: Kill) -> float:
+def _spread(ring: Ring, kill: Kill, *said: str) -> float:
     """The unit is unloaded when it has ended, and its own timestamp with it; systemd's line in the journal stays."""
-    return max((_ended(ring, node, kill) - kill.at) * 1000 for node in NODES if node != kill.victim)
+    said = said or ("Deactivated successfully", "Failed with result")
+    return max((_at(ring, node, kill, said) - kill.at) * 1000 for node in NODES if node != kill.victim)
 
 
-def _ended(ring: Ring, node: str, kill: Kill) -> float:
-    """Unix seconds, by the stamp that the kernel put on systemd's message: the journal may get to it later."""
+def _at(ring: Ring, node: str, kill: Kill, said: Sequence[str]) -> float:
+    """Unix seconds of the first line of systemd's after the death with one of these, by the stamp that the kernel put
+    on the message: the journal may get to it later."""
     text = ring.lab.exec(node, "journalctl", "-q", "-u", kill.unit, "-o", "json").stdout
     entries = [json.loads(line) for line in text.splitlines()]
-    ends = [
+    found = [
         int(e["_SOURCE_REALTIME_TIMESTAMP"]) / 1e6
         for e in entries
-        if "Deactivated successfully" in e["MESSAGE"] or "Failed with result" in e["MESSAGE"]
+        if e.get("SYSLOG_IDENTIFIER") == "systemd" and any(words in e["MESSAGE"] for words in said)
     ]
-    return next(end for end in ends if end > kill.at)
+    return next(at for at in found if at > kill.at)
 
 
 def _again(ring: Ring, kill: Kill, epoch: int) -> float:

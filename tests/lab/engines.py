@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 
 from tests.lab.control import Lab
 from tests.lab.layout import NODES
+from tests.lab.quick import UNIT_D
 from tests.lab.ring import Ring
 
 SPARKD_D = "/etc/sparkd/sparkd.toml.d"
@@ -97,6 +99,24 @@ class EngineRing(Ring):
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
 
+    def stream(self, tokens: int) -> subprocess.Popen[bytes]:
+        """A streamed completion that has begun; what it gives is in /tmp/stream of spark1."""
+        asked = {"model": "tiny", "prompt": "x", "max_tokens": tokens, "ignore_eos": True, "stream": True}
+        where = f"http://{self.get('spark1')['engine']['api']}/v1/completions"
+        fetch = ("curl", "-sS", "-f", "-N", "-m", "300", "-o", "/tmp/stream", "--json", json.dumps(asked), where)
+        running = subprocess.Popen(self.lab.command("spark1", *fetch))
+        end = time.monotonic() + 60
+        while "data: " not in self.lab.exec("spark1", "cat", "/tmp/stream", check=False).stdout:
+            assert running.poll() is None and time.monotonic() < end, "no stream began"
+            time.sleep(0.2)
+        return running
+
+    def try_to_complete(self) -> str:
+        """Status line, fields and body of what a new request is answered."""
+        url = self.get("spark1")["engine"]["openai"]
+        asked = json.dumps({"model": "tiny", "prompt": "x", "max_tokens": 1})
+        return self.lab.exec("spark1", "curl", "-sS", "-i", "-m", "30", "--json", asked, f"{url}/completions").stdout
+
     def incident(self, epoch: int, node: str) -> dict[str, Any]:
         """What the node has kept of that epoch, once it is complete."""
         end = time.monotonic() + 30
@@ -122,10 +142,12 @@ class EngineRing(Ring):
 
 
 def made_patient(lab: Lab) -> None:
-    """Let the ring of a lab come back after each death, and soon."""
+    """Let the ring of a lab come back after each death, and soon; and systemd wait less for a sign of life."""
 
     def write(node: str) -> None:
-        lab.exec(node, "mkdir", "-p", SPARKD_D)
+        lab.exec(node, "mkdir", "-p", SPARKD_D, UNIT_D)
+        lab.exec(node, "tee", f"{UNIT_D}/watchdog.conf", input="[Service]\nWatchdogSec=20\n")
+        lab.exec(node, "systemctl", "daemon-reload")
         lab.exec(node, "tee", f"{SPARKD_D}/patient.toml", input=PATIENT)
         lab.exec(node, "systemctl", "restart", "sparkd")
 

@@ -38,7 +38,8 @@ def test_it_comes_up_and_every_node_shows_it(engine_ring: EngineRing, clock: Clo
         assert [(r["rank"], r["node"], r["state"], r["stage"]) for r in seen["ranks"]] == [
             (rank, name, "ready", "ready") for rank, name in enumerate(NODES)
         ]
-        assert ring.ask(node, "GET", "/readyz").status == 200
+        assert seen["serving"] is (ring.ask(node, "GET", "/readyz").status == 200) is True
+        assert seen["engine"]["openai"] == ("http://127.0.0.1:8888/v1" if ring.kind is SGLANG else "")
 
 
 @real
@@ -105,9 +106,9 @@ def test_rank_hung_is_found_though_the_engine_does_not(
         assert "(stopped)" in kept["files"]["processes.txt"]
     else:
         # Its launcher is not stopped: it looks at its processes while they are there, and then ends them.
-        assert "sglang::schedul" in kept["files"]["journal.txt"]
+        assert "sglang::scheduler_TP2" in kept["files"]["journal.txt"]
         assert after["deaths"][-1]["node"] == node
-        assert re.search(r"sglang::schedul\S* \(pid \d+\) is stopped", after["deaths"][-1]["sentence"])
+        assert re.search(r"sglang::scheduler_TP2 \(pid \d+\) is stopped", after["deaths"][-1]["sentence"])
 
 
 @real
@@ -119,6 +120,19 @@ def test_rank_hung_is_found_when_it_is_the_server_of_rank_0(engine_ring: EngineR
     after = ring.until("spark1", lambda seen: seen["epoch"] > epoch, 90)
     clock("until the server of spark1, which was stopped, was an incident")
     assert after["deaths"][-1]["node"] == "spark1"
+
+
+@real
+def test_a_launcher_that_is_stopped_is_found_by_systemd(engine_ring: EngineRing, clock: Clock) -> None:
+    """Its engine serves on; its log would be read no more."""
+    ring = engine_ring
+    epoch = ring.again()["epoch"]
+    clock("until ready")
+    ring.signal("spark2", "launcher", "STOP")
+    after = ring.until("spark1", lambda seen: seen["epoch"] > epoch, 90)
+    clock("until the launcher of spark2, which was stopped, was an incident")
+    assert after["deaths"][-1]["node"] == "spark2"
+    assert "no sign of life" in after["deaths"][-1]["sentence"]
     # The next test does not wait for what comes up now.
 
 
@@ -228,12 +242,30 @@ def test_init_stuck_without_a_rank_and_then_it_comes_up(engine_ring: EngineRing,
     clock("until the ring was ready again")
 
 
-def test_down_leaves_nothing(engine_ring: EngineRing, clock: Clock) -> None:
+def test_down_lets_what_runs_end_and_leaves_nothing(engine_ring: EngineRing, clock: Clock) -> None:
     ring = engine_ring
-    ring.again()
+    epoch = ring.again()["epoch"]
     clock("until ready")
-    ring.stop("spark3")
+    stream = ring.stream(600) if ring.kind is SGLANG else None
+    answer = ring.ask("spark3", "POST", "/v1/ring/stop?drain=300")
+    assert (answer.status, answer.body["want"]) == (202, "down")
+    if stream is not None:
+        seen = ring.until("spark2", lambda seen: (seen["drain"] or {}).get("running") == 1, 30)
+        assert (seen["phase"], seen["epoch"]) == ("draining", epoch)
+        clock("until rank 0 took no new requests, and one was running")
+        assert "waits for 1 request on rank 0 (spark1), " in seen["summary"]
+        assert all(ring.ask(node, "GET", "/readyz").status == 503 for node in NODES)
+        refused = ring.try_to_complete()
+        assert refused.startswith("HTTP/1.1 503")
+        assert "retry-after: 60" in refused.lower()
+        ring.lab.exec("spark1", "systemctl", "restart", "sparkd")
+        assert stream.wait(240) == 0
+        clock("until the stream that was running had ended")
+        said = ring.lab.exec("spark1", "cat", "/tmp/stream").stdout
+        assert said.count("data: ") == 601 and said.rstrip().endswith("data: [DONE]")
+    stopped = ring.phase("down", above=epoch)
     clock("until the ring was down")
+    assert stopped["reason"] == "stop asked for; no request was running any more"
     for node in NODES:
         assert ring.units(node) == []
         assert ring.lab.exec(node, "pgrep", "-u", "sparkd-rank", check=False).stdout == ""

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from sparkd.core.model import PeerView
+from sparkd.core.model import PeerView, RankUnit
 from sparkd.peers.client import ANSWER_DEADLINE, URGENT_DEADLINE
 from sparkd.peers.poller import Poller
 from sparkd.ports import DoorError
@@ -90,6 +90,22 @@ async def test_the_loop_is_woken_by_news_and_by_nothing_else() -> None:
         bench.two.news(unknown=("it hangs",))
         await until(lambda: bench.view.report == bench.two.report)
         assert bench.wakes == ["peers"]
+
+
+@in_loop
+async def test_what_a_serving_rank_tells_is_known_and_wakes_nobody() -> None:
+    serving = RankUnit(3, "active", sub="running", main_pid=7, text="ready idle")
+    async with polling(SHORT) as bench:
+        await bench.known()
+        bench.two.news(units=(serving,))
+        await until(lambda: bench.view.report == bench.two.report)
+        assert bench.wakes == ["peers"]
+        bench.two.news(units=(replace(serving, text="ready 44 tokens a second"),), memory_available_kib=1)
+        await until(lambda: bench.view.report == bench.two.report)
+        assert bench.wakes == ["peers"]
+        bench.two.news(units=(replace(serving, text="failed it hangs"),))
+        await until(lambda: bench.view.report == bench.two.report)
+        assert bench.wakes == ["peers"] * 2
 
 
 @in_loop

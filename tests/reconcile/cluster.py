@@ -119,7 +119,9 @@ class Machine:
         identity = Identity(f"{self.name}-{next(_instances)}", "probe", "127.0.0.1:8888")
         site = Site(self.name, CLUSTER, self._cluster.policy, {"cluster": "same"}, identity, self._cluster.tick)
         self.witness = FakeWitness(self.units)
-        self.incidents = Incidents(self.name, NODES, lambda: (self.witness, self.archive), self.events)
+        self.incidents = Incidents(
+            self.name, NODES, lambda: (self.witness, self.archive), self.events, self._cluster.moment
+        )
         self.daemon = Loop(
             site,
             state,
@@ -180,6 +182,8 @@ class Cluster:
     def __init__(self, policy: Policy = POLICY, tick: float = TICK) -> None:
         self.policy = policy
         self.tick = tick
+        self.moment = 0.0
+        """Seconds before evidence is looked for."""
         self.clock = FakeClock()
         self.mesh = FakeMesh(self.clock, *NODES)
         self.room = FakeRoom()
@@ -248,9 +252,9 @@ class Cluster:
             await machine.kill()
 
     async def ask(
-        self, request: Request, of: str = NODES[0], reason: str = "", *, force: bool = False
+        self, request: Request, of: str = NODES[0], reason: str = "", *, force: bool = False, drain: float = 0
     ) -> wire.Operation | Forwarded:
-        return await self[of].loop.request(request, f"operator on {of}", reason, force=force)
+        return await self[of].loop.request(request, f"operator on {of}", reason, force=force, drain=drain)
 
     async def up(self) -> None:
         await self.reach("down")
@@ -284,7 +288,7 @@ class Cluster:
             try:
                 asked = wire.decode(wire.PeerRequest, body)
                 what = cast(Request, asked.request)
-                made = await machine.loop.conduct(what, asked.by, asked.reason, force=asked.force)
+                made = await machine.loop.conduct(what, asked.by, asked.reason, force=asked.force, drain=asked.drain)
             except Refusal as refusal:
                 told = problem(refusal.code, refusal.sentence, refusal.findings)
                 return told.status_code, json.loads(told.body)

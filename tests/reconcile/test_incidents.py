@@ -88,6 +88,30 @@ async def test_a_stop_that_was_asked_for_leaves_nothing() -> None:
         assert [machine.archive.entries for machine in ring] == [{}] * 3
 
 
+@in_loop
+async def test_a_host_that_started_no_rank_keeps_what_its_kernel_said() -> None:
+    async with cluster() as ring:
+        await ring.reach("down")
+        ring["spark3"].units.installed = False  # so that rank 0, which waits for the others, is never started
+        await ring.ask("start")
+        await until(lambda: set(kept(ring, 1)) == {"spark1", "spark2", "spark3"})
+        assert kept(ring, 1)["spark1"] == "it had started no rank of this epoch"
+        assert ring["spark1"].archive.entries[1].root == "spark3"
+
+
+@in_loop
+async def test_evidence_is_looked_for_once_the_ring_has_had_a_moment_to_stop() -> None:
+    async with cluster(boot=False) as ring:
+        ring.moment = 0.2
+        ring.boot()
+        await ready(ring)
+        ring["spark2"].units.die(1, signal=9)
+        await until(lambda: not any(machine.running for machine in ring))
+        await turns(20)
+        assert [machine.archive.entries for machine in ring] == [{}] * 3
+        await until(lambda: len(kept(ring, 1)) == 3)
+
+
 @pytest.mark.parametrize("fault", ["witness hangs", "witness refuses", "disk is full"])
 @in_loop
 async def test_a_collection_that_fails_or_hangs_holds_up_neither_stop_nor_restart(fault: str) -> None:

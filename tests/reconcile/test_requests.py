@@ -126,7 +126,7 @@ async def test_the_conductors_answer_is_relayed_as_it_is() -> None:
 
         ring.mesh.handlers["spark1"] = answer
         assert await ring.ask("clear", "spark3") == Forwarded(418, {"code": "teapot"})
-        assert asked == [{"request": "clear", "by": "operator on spark3", "reason": "", "force": False}]
+        assert asked == [{"request": "clear", "by": "operator on spark3", "reason": "", "force": False, "drain": 0.0}]
 
 
 @in_loop

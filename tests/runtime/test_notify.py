@@ -102,3 +102,20 @@ def test_a_line_is_cut_to_what_a_status_holds() -> None:
     long = one_line("x" * 10000)
     assert len(long) == STATUS_MAX_CHARACTERS
     assert long.endswith("...")
+
+
+def test_signs_of_life_come_four_times_within_the_watchdogs_time(listener: socket.socket) -> None:
+    times = [0.0, 1.0, 2.4, 2.5, 3.0, 5.0]
+    environ = {"NOTIFY_SOCKET": listener.getsockname(), "WATCHDOG_USEC": "10000000", "WATCHDOG_PID": str(os.getpid())}
+    clock = iter(times)
+    own = Progress(Notifier(environ), lambda: next(clock))
+    for _ in times:
+        own.ready("x")
+    assert [said for said in heard(listener) if "READY" not in said] == ["WATCHDOG=1"] * 3
+
+
+@pytest.mark.parametrize(
+    "environ", [{}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "x"}, {"WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}]
+)
+def test_nobody_is_told_who_has_not_asked(environ: dict[str, str]) -> None:
+    assert Notifier(environ).watchdog is None

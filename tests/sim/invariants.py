@@ -7,6 +7,8 @@
 * A held ring stays held until an operator clears it.
 * An epoch, and the revision within it, is one order: never two different ones, and on no host does it fall, unless a
   disk was lost.
+* A ring that drains is stopped when no request runs, when the time is over or a rank has ended, and not before; and it
+  comes up again only for an operator.
 * In maintenance nothing is started, stopped or repaired (the simulated hosts refuse).
 * Silence is no state: of a host that does not answer nothing is said but what it said last, and nothing is done on it.
 
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from sparkd.core.actions import ForgetRank, StartRank, StopRank
+from sparkd.core.actions import Adopt, ForgetRank, StartRank, StopRank
 from sparkd.core.decide import Decision
 from sparkd.core.model import Intent, RankUnit, Unknown
 from sparkd.core.snapshot import Snapshot
@@ -36,6 +38,7 @@ def of_a_decision(s: Snapshot, d: Decision) -> None:
     """After every decision, before it is carried out."""
     starts_only_behind_open_gates(s, d)
     silence_is_no_state(s, d)
+    a_drain_is_cut_off_only_for_a_reason(s, d)
 
 
 def one_epoch_runs(hosts: Iterable[Host]) -> None:
@@ -100,6 +103,35 @@ def silence_is_no_state(s: Snapshot, d: Decision) -> None:
 def an_epoch_is_one_order(issued: Mapping[tuple[int, int], Intent], new: Intent) -> None:
     before = issued.get(new.order, new)
     assert before == new, f"epoch {new.epoch} is two orders: {before} and {new}"
+
+
+def a_drain_is_cut_off_only_for_a_reason(s: Snapshot, d: Decision) -> None:
+    drain = s.intent.drain
+    if drain is None or s.intent.want != "up":
+        return
+    stops = [action.epoch for action in d.actions if isinstance(action, StopRank)]
+    issued = [a.intent for a in d.actions if isinstance(a, Adopt) and a.intent.by == drain.by and s.conductor]
+    if s.intent.epoch not in stops and not any(intent.epoch > s.intent.epoch for intent in issued):
+        return
+    attempts = [d.attempt, s.attempt, *(peer.report.attempt for peer in s.peers if peer.report is not None)]
+    ended = any(a is not None and a.epoch == s.intent.epoch and a.over for a in attempts)
+    units = [] if isinstance(s.units, Unknown) else list(s.units)
+    idle = any(unit.epoch == s.intent.epoch and unit.text == "ready draining 0" for unit in units)
+    further = d.intent.epoch > s.intent.epoch and d.intent not in issued
+    late = s.now >= drain.at + drain.seconds
+    assert ended or idle or late or further, f"{s.node} stops a ring that drains, {drain.left(s.now):.0f} s too early"
+
+
+def a_drain_ends_in_a_stop(issued: Mapping[tuple[int, int], Intent]) -> None:
+    draining = False
+    for order in sorted(issued):
+        intent = issued[order]
+        if intent.by == "operator" and intent.want == "up" and intent.drain is None:
+            draining = False
+        assert not draining or intent.want == "down" or intent.drain is not None, (
+            f"epoch {intent.epoch} is up, and the ring was to drain and stop"
+        )
+        draining = intent.drain is not None
 
 
 def held_stays_held(issued: Mapping[tuple[int, int], Intent]) -> None:

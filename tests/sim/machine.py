@@ -52,7 +52,7 @@ class Host:
     """`stopping`: since when systemd has waited for a rank to end, by epoch. `hung`: ranks that do nothing any more.
 
     `down_since`: when the daemon had last looked at everything, wanted no rank, and was not interrupted. `meant`: the
-    devices that its unit, there `since`, is to measure.
+    devices that its unit, there `since`, is to measure. `requests` run on its rank; `draining`: it takes no more.
     """
 
     name: str
@@ -70,6 +70,8 @@ class Host:
     meant: tuple[str, ...] = ()
     since: float = 0.0
     measured: dict[str, RailFact] = field(default_factory=dict)
+    requests: int = 0
+    draining: bool = False
 
     @property
     def boot_id(self) -> str:
@@ -83,6 +85,7 @@ class Host:
     def start_unit(self, epoch: int) -> None:
         self._answer()
         self.units[epoch] = RankUnit(epoch, "activating", "start", main_pid=1000 + epoch, text="init")
+        self.requests, self.draining = 0, False
 
     def stop_unit(self, epoch: int, now: float) -> None:
         self._answer()
@@ -121,7 +124,19 @@ class Host:
         if unit.text.startswith("init"):
             self.units[unit.epoch] = replace(unit, text="formed")
         else:
-            self.units[unit.epoch] = replace(unit, active="active", sub="running", text="ready canary 1")
+            self.requests = max(0, self.requests - 1)
+            text = f"draining {self.requests}" if self.draining else "canary 1"
+            self.units[unit.epoch] = replace(unit, active="active", sub="running", text=f"ready {text}")
+
+    def tell(self, epoch: int, drain: bool) -> None:
+        self._answer()
+        assert self.units[epoch].active == "active", "a rank that is not ready is not asked to drain"
+        self.draining = drain
+
+    def work(self, requests: int) -> None:
+        """Somebody asks for something; a rank that drains refuses."""
+        if not self.draining and any(unit.active == "active" for unit in self.units.values()):
+            self.requests = requests
 
     def exit(self, epoch: int, status: int, sentence: str) -> None:
         text = f"failed {sentence}"

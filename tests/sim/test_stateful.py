@@ -70,6 +70,14 @@ class Histories(RuleBasedStateMachine):
     def ask(self, request: Request) -> None:
         self.world.ask(request)
 
+    @rule(seconds=st.sampled_from([5.0, 60.0, 3600.0]))
+    def drain(self, seconds: float) -> None:
+        self.world.ask("stop", drain=seconds)
+
+    @rule(requests=st.integers(1, 20))
+    def work(self, requests: int) -> None:
+        self.world.hosts[self.world.names[0]].work(requests)
+
     @rule()
     def engine(self) -> None:
         self.world.engine()

@@ -26,6 +26,7 @@ from sparkd.core.actions import (
     StartRank,
     StopMeasuring,
     StopRank,
+    TellRank,
 )
 from sparkd.core.decide import Decision, decide
 from sparkd.core.hardware import HardwareFacts
@@ -209,6 +210,10 @@ class World(Networks):
             case StopRank(epoch, _):
                 assert not host.disk.intent.paused, "nothing is stopped in maintenance"
                 host.stop_unit(epoch, self.now)
+            case TellRank(epoch, drain):
+                assert not host.disk.intent.paused, "no rank is told anything in maintenance"
+                assert host.name == self.names[0], "only rank 0 takes requests"
+                host.tell(epoch, drain)
             case ForgetRank(epoch):
                 host.forget_unit(epoch)
 
@@ -224,6 +229,7 @@ class World(Networks):
         invariants.an_epoch_is_one_order(self.issued, intent)
         self.issued[intent.order] = intent
         invariants.held_stays_held(self.issued)
+        invariants.a_drain_ends_in_a_stop(self.issued)
 
     def check(self) -> None:
         invariants.of_the_world(self.hosts.values(), self.now)
@@ -297,11 +303,13 @@ class World(Networks):
 
     # Operators.
 
-    def ask(self, request: intents.Request, reason: str = "", *, force: bool = False) -> Answer | None:
+    def ask(
+        self, request: intents.Request, reason: str = "", *, force: bool = False, drain: float = 0.0
+    ) -> Answer | None:
         conductor = self.hosts[self.names[0]]
         if conductor.daemon is None:
             return None
-        answer = intents.accept(self.snapshot(conductor.name), request, "operator", reason, force=force)
+        answer = intents.accept(self.snapshot(conductor.name), request, "operator", reason, force=force, drain=drain)
         if isinstance(answer, intents.Accepted) and answer.new:
             self._issue(answer.intent)
             conductor.disk.intent = answer.intent

@@ -51,7 +51,8 @@ class Model:
             layer.embed.weight.data = torch.randn(rows, DIM, generator=chance).to(torch.float8_e4m3fn)
             scales = torch.randint(120, 130, (rows, DIM // 32), dtype=torch.uint8, generator=chance)
             layer.embed.scale.data = scales.view(torch.float8_e8m0fnu)
-            layer.wkv.weight.data = torch.randn(layer.wkv.weight.shape, generator=chance) * 0.01
+            drawn = torch.randn(layer.wkv.weight.shape, generator=chance) * 0.01
+            layer.wkv.weight.data = drawn.bfloat16()
 
     def step(self, begin: int, number: int) -> list[torch.Tensor]:
         ids = torch.tensor([(place * 37 + 5) % 384 for place in range(begin, begin + number)])
@@ -108,10 +109,10 @@ def compared(tokenizer: Path, before: list[torch.Tensor], mode: str, *, spoil: b
         beside = threading.current_thread() is not threading.main_thread()
         return found + 1 if spoil and beside else found
 
-    engram.EngramEmbedding._owned_rows = watched  # type: ignore[method-assign]
+    engram.EngramEmbedding._owned_rows = watched
     after = sequence(tokenizer)
     beside = [rows for name, rows in order if name == "engram-prefetch"]
-    first, second = (len_of for len_of in (layout().num_embeddings[0], layout().num_embeddings[1]))
+    first, second = layout().num_embeddings
     return {
         "equal": all(torch.equal(a.view(torch.int32), b.view(torch.int32)) for a, b in zip(before, after, strict=True)),
         "order kept": beside == [first, second] * len(STEPS),

@@ -39,7 +39,7 @@ def test_only_rank_0_serves_and_the_others_answer_on_loopback_alone() -> None:
 
 def test_no_secret_and_nothing_of_systemd_reaches_the_engine(tmp_path: Path) -> None:
     own = {"NOTIFY_SOCKET": "/run/x", "JOURNAL_STREAM": "1:2", "WATCHDOG_USEC": "1", "PATH": "/bin", "HOME": "/x"}
-    environ = engine_environ({**GOOD, **own, "NCCL_NET": "IB"}, engine(tmp_path, {"SGLANG_X": "1"}))
+    environ = engine_environ({**GOOD, **own, "NCCL_NET": "IB"}, {"SGLANG_X": "1"})
     assert not [name for name in environ if name.startswith("SPARKD_")]
     assert GOOD["SPARKD_GROUP_KEY"] not in "".join(environ.values())
     assert {"NOTIFY_SOCKET", "JOURNAL_STREAM", "WATCHDOG_USEC"}.isdisjoint(environ)
@@ -64,3 +64,12 @@ def test_a_profile_that_contradicts_the_plan_is_refused_with_both_values(tmp_pat
     with pytest.raises(BadEnvironment) as caught:
         asked({"NCCL_IB_HCA": "=rocep1s0f0"}, engine(tmp_path, {"NCCL_IB_HCA": "mlx5_0"}))
     assert "environment.NCCL_IB_HCA: 'mlx5_0', but the plan of the fabric has '=rocep1s0f0'" in str(caught.value)
+
+
+def test_adapters_reach_the_engine_with_the_path_to_what_installs_them(tmp_path: Path) -> None:
+    adapters = {"SPARKD_ADAPTERS": '{"tp3_pad":{}}'}
+    own = {**GOOD, "PYTHONPATH": "/x"}
+    environ = engine_environ({**own, **adapters}, asked({**own, **adapters}, engine(tmp_path)))
+    assert environ["SPARKD_ADAPTERS"] == adapters["SPARKD_ADAPTERS"]
+    assert environ["PYTHONPATH"].endswith("/plugin")
+    assert "PYTHONPATH" not in engine_environ(own, asked(own, engine(tmp_path)))

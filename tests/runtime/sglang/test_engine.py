@@ -45,7 +45,8 @@ def test_three_ranks_come_up_serve_and_end_in_order(tmp_path: Path) -> None:
         assert ranks[0].statuses()[-1].startswith("ready idle, canary 0.")
         for process in tree(ranks[0]):
             environ = read_environ(process.pid) or {}
-            assert not [name for name in environ if name.startswith("SPARKD_")]
+            own = {name for name in environ if name.startswith("SPARKD_")}
+            assert own == ({"SPARKD_PLUGIN_PROOF", "SPARKD_DRAIN"})
             assert KEY not in "".join(environ.values())
         started = time.monotonic()
         for rank in ranks:
@@ -99,7 +100,8 @@ def test_a_stopped_scheduler_is_found_by_its_own_launcher_first(tmp_path: Path) 
         code, said = ended(ranks[1])
         assert code == 73
         assert "is stopped (by a signal such as SIGSTOP) for 3 s" in said
-        assert "stacks of sglang::schedul" in ranks[1].text()
+        assert said.startswith("failed ready: sglang::scheduler_TP1 (pid ")
+        assert "stacks of sglang::scheduler_TP1 " in ranks[1].text()
         # Python's own word of where it was, once it goes on to its end.
         assert "Fatal Python error: Aborted" in ranks[1].text()
         assert ended(ranks[0])[0] == 70

@@ -5,6 +5,7 @@ environment says what is to go wrong, and how long things take.
 """
 
 import argparse
+import importlib
 import itertools
 import json
 import os
@@ -15,7 +16,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import NoReturn
+from typing import Any, NoReturn
 
 
 def say(text: str, process: str = "") -> None:
@@ -47,10 +48,13 @@ class Scheduler:
         name, sign, value = environ.get("FAKE_CHANGE", "").partition("=")
         if sign:
             environ[name] = value
-        command = [sys.executable, "-m", "sglang.scheduler", str(options.node_rank), str(options.nnodes)]
+        # Python's first argument is its title, as setproctitle makes it.
+        command = [f"sglang::scheduler_TP{options.node_rank}", "-m", "sglang.scheduler"]
+        command += [str(options.node_rank), str(options.nnodes)]
         self.process = subprocess.Popen(
             [*command, options.dist_init_addr, options.model_path],
             env=environ,
+            executable=sys.executable,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -94,6 +98,8 @@ class Handler(BaseHTTPRequestHandler):
 
     engine: Scheduler
     options: argparse.Namespace
+    board: Any = None
+    counting = threading.Lock()
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: object) -> None:
@@ -139,6 +145,23 @@ class Handler(BaseHTTPRequestHandler):
         )
 
     def do_POST(self) -> None:
+        """As behind the door of the real plug-in."""
+        if self.board is None:
+            self.work()
+            return
+        if self.board.shut:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.reply(503, {"message": self.board.sentence})
+            return
+        with self.counting:
+            self.board.running += 1
+        try:
+            self.work()
+        finally:
+            with self.counting:
+                self.board.running -= 1
+
+    def work(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/v1/chat/completions":
             if os.environ.get("FAKE_NO_TEMPLATE"):
@@ -154,6 +177,28 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(200, {"text": "x", "meta_info": {"completion_tokens": made}})
         else:
             self.reply(404)
+
+
+def door() -> Any:
+    """What the plug-in puts in front of the server, unless FAKE_DOORLESS."""
+    if os.environ.get("FAKE_DOORLESS"):
+        return None
+    plugin = importlib.import_module("sparkd_drain")
+    prove(f"{plugin.NAME}:0123456789ab")
+    descriptor = os.open(os.environ[plugin.VARIABLE], os.O_RDWR)
+    try:
+        board = plugin.Board(descriptor)
+    finally:
+        os.close(descriptor)
+    board.sentence = plugin.SENTENCE
+    return board
+
+
+def prove(plugins: str) -> None:
+    """Plug-ins, each as NAME:DIGEST, are installed in this process."""
+    with open(os.environ["SPARKD_PLUGIN_PROOF"], "a") as proof:
+        for plugin in plugins.split():
+            proof.write("ADAPTER={} {} {}\n".format(*plugin.split(":"), os.getpid()))
 
 
 def kill_tree() -> NoReturn:
@@ -172,7 +217,8 @@ def child_failed(*_: object) -> NoReturn:
 
 def serve(options: argparse.Namespace, engine: Scheduler) -> NoReturn:
     """Rank 0, once its scheduler is ready."""
-    handler = type("Bound", (Handler,), {"engine": engine, "options": options})
+    board = door()
+    handler = type("Bound", (Handler,), {"engine": engine, "options": options, "board": board})
     server = ThreadingHTTPServer((options.host, options.port), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     stop = threading.Event()
@@ -223,6 +269,8 @@ def main() -> None:
         except LookupError as error:
             raise OSError(f"Can't load the configuration of '{options.model_path}'.") from error
     signal.signal(signal.SIGQUIT, child_failed)
+    # FAKE_MAIN and, in the scheduler, FAKE_PLUGINS: what has been installed there.
+    prove(os.environ.get("FAKE_MAIN", ""))
     engine = Scheduler(options)
     engine.wait_until_ready()
     if options.node_rank > 0:

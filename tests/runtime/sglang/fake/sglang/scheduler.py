@@ -111,6 +111,9 @@ def load(rank: int) -> None:
 
 
 def run(rank: int, size: int, address: str) -> None:
+    with open(os.environ["SPARKD_PLUGIN_PROOF"], "a") as proof:
+        for plugin in os.environ.get("FAKE_PLUGINS", "").split():
+            proof.write("ADAPTER={} {} {}\n".format(*plugin.split(":"), os.getpid()))
     say("Init parallel begin.")
     wedge("rendezvous")
     group = Group(rank, size, address)
