@@ -15,6 +15,8 @@ NAMES = (
     "mxfp8_b12x",
     "prefill_empty_cache",
     "serving_guards",
+    "draft_head_fp8",
+    "wo_a_w8",
 )
 """In the order in which they are installed."""
 
