@@ -17,6 +17,9 @@ NAMES = (
     "serving_guards",
     "draft_head_fp8",
     "wo_a_w8",
+    "verify_cap",
+    "draft_tau",
+    "folded_result_fence",
 )
 """In the order in which they are installed."""
 

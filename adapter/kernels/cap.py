@@ -83,19 +83,52 @@ def _cap(  # type: ignore[no-untyped-def]  # noqa: ANN202
     request = tl.program_id(0)
     place = tl.arange(0, PLACES)
     draft = place < GAMMA
+    # Everything is loaded before anything is decided: one way to memory and back, not two.
     sure = tl.load(confidence + request * confidence_row + place, mask=draft, other=0.0)
     wanted = tl.load(thresholds + place, mask=draft, other=0.0)
-    live = 1 + tl.min(tl.where(draft & (sure >= wanted), GAMMA, tl.minimum(place, GAMMA)), 0)
+    following = tl.load(candidates + request * candidates_row + 1 + place, mask=draft, other=0)
     raw = tl.load(correct + request).to(tl.int32)
-    if (raw > live - 1) & (tl.load(verify_lens + request) > 0):
-        following = tl.load(candidates + request * candidates_row + 1 + place, mask=draft, other=0)
-        token = tl.sum(tl.where(place == live - 1, following, 0), 0)
-        tl.store(correct + request, live - 1)
-        tl.store(bonus + request, token)
-        tl.store(trimmed + request, tl.load(trimmed + request) + raw - live + 1)
-        tl.store(commit + request, live)
-        tl.store(new_seq_lens + request, tl.load(seq_lens + request) + live)
-        tl.store(tokens + request * tokens_row + place, tl.where(place < live, following, 0), mask=place <= GAMMA)
+    served = tl.load(verify_lens + request) > 0
+    before = tl.load(seq_lens + request)
+    already = tl.load(trimmed + request)
+    live = 1 + tl.min(tl.where(draft & (sure >= wanted), GAMMA, tl.minimum(place, GAMMA)), 0)
+    cut = (raw > live - 1) & served
+    token = tl.sum(tl.where(place == live - 1, following, 0), 0)
+    tl.store(correct + request, live - 1, mask=cut)
+    tl.store(bonus + request, token, mask=cut)
+    tl.store(trimmed + request, already + raw - live + 1, mask=cut)
+    tl.store(commit + request, live, mask=cut)
+    tl.store(new_seq_lens + request, before + live, mask=cut)
+    tl.store(tokens + request * tokens_row + place, tl.where(place < live, following, 0), mask=(place <= GAMMA) & cut)
+
+
+@triton.jit
+def _anchor(experts, live, experts_row, ROWS: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, E501
+    row = tl.program_id(0)
+    request = row // ROWS
+    if row % ROWS >= tl.load(live + request):
+        lane = tl.arange(0, LANES)
+        first = tl.load(experts + request * ROWS * experts_row + lane, mask=lane < WIDTH, other=0)
+        tl.store(experts + row * experts_row + lane, first, mask=lane < WIDTH)
+
+
+def anchor_experts(experts: torch.Tensor, live: torch.Tensor, rows: int) -> None:
+    """Give rows at or beyond their request's live length the experts of its anchor, in place, so that no expert is read
+    for rows that count for nothing. experts: [requests * rows, experts a token]; live: int64 [requests]."""
+    if experts.is_cuda:
+        launch_anchor(experts, live, rows)
+        return
+    grouped = experts.view(live.shape[0], rows, -1)
+    dead = torch.arange(rows, device=live.device) >= live[:, None]
+    grouped.copy_(torch.where(dead[:, :, None], grouped[:, :1], grouped))
+
+
+def launch_anchor(experts: torch.Tensor, live: torch.Tensor, rows: int) -> None:
+    """The kernel alone."""
+    width = experts.shape[1]
+    _anchor[(experts.shape[0],)](
+        experts, live, experts.stride(0), ROWS=rows, WIDTH=width, LANES=triton.next_power_of_2(width), num_warps=1
+    )
 
 
 @triton.jit
