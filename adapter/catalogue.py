@@ -20,6 +20,7 @@ NAMES = (
     "verify_cap",
     "draft_tau",
     "folded_result_fence",
+    "autotune_keep",
 )
 """In the order in which they are installed."""
 

@@ -99,7 +99,7 @@ def _cap(  # type: ignore[no-untyped-def]  # noqa: ANN202
     tl.store(trimmed + request, already + raw - live + 1, mask=cut)
     tl.store(commit + request, live, mask=cut)
     tl.store(new_seq_lens + request, before + live, mask=cut)
-    tl.store(tokens + request * tokens_row + place, tl.where(place < live, following, 0), mask=(place <= GAMMA) & cut)
+    tl.store(tokens + request * tokens_row + place, tl.where(place < live, following, 0), mask=place <= tl.where(cut, GAMMA, -1))
 
 
 @triton.jit
