@@ -66,7 +66,9 @@ def clocks() -> str:
     """As nvidia-smi has them: graphics and memory clock, temperature, driver; "" where there is none."""
     query = "--query-gpu=clocks.sm,clocks.mem,temperature.gpu,driver_version"
     try:
-        done = subprocess.run(["nvidia-smi", query, "--format=csv,noheader"], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["nvidia-smi", query, "--format=csv,noheader"], capture_output=True, text=True, check=False
+        )
     except OSError:
         return ""
     return done.stdout.strip()

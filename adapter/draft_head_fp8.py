@@ -20,9 +20,9 @@ ADAPTER = Adapter(
     worth="the head's pass 1.7 times as fast up to 8 rows, 1.5 at 16 (H200, adapter.bench); whole engine not run",
     processes=frozenset({SCHEDULER}),
     symbols=(
-        Symbol(_PROJECT, "@PROJECT@"),
-        Symbol(f"{_DRAFT}.attach_shared_modules", "@ATTACH@"),
-        Symbol(f"{_DRAFT}._logits_from_x_post_hc", "@LOGITS@"),
+        Symbol(_PROJECT, "845b6702cb3b4999"),
+        Symbol(f"{_DRAFT}.attach_shared_modules", "6abce46163b74ab9"),
+        Symbol(f"{_DRAFT}._logits_from_x_post_hc", "a132155a86adbcf6"),
     ),
     options={"rows": Option(MOST, "up to which the twin is used; more go through the bf16 head", low=1, high=64)},
     shares=("kernels",),

@@ -29,7 +29,10 @@ ADAPTER = Adapter(
         Symbol(f"{_EPILOGUE}.run_static", "10b034d0b036ecd8"),
         Symbol(f"{_EPILOGUE}.begin_static_step", "185d70169da957be"),
         Symbol(f"{_EPILOGUE}._accept_static_greedy", "2b9325752310f456"),
-        Symbol("sglang.srt.speculative.dspark_components.dspark_sampling_accept_graph:sampling_accept_commit_lens", "6847c402c5bf3648"),
+        Symbol(
+            "sglang.srt.speculative.dspark_components.dspark_sampling_accept_graph:sampling_accept_commit_lens",
+            "6847c402c5bf3648",
+        ),
         Symbol(_SAMPLER, "90da324c489cc677"),
         Symbol(_FORWARD, "3e0d3ba2f262518a"),
         Symbol(_TOPK, "7d83b872d5f6af8d"),
@@ -65,7 +68,7 @@ def thresholds_of(live: str, gamma: int) -> list[float]:
 
 
 def install(options: Options) -> None:
-    import sglang.srt.models.deepseek_v4  # noqa: F401 - the registry reaches names that are imported already
+    import sglang.srt.models.deepseek_v4
     import sglang.srt.speculative.dspark_components.dspark_sampling_accept_graph  # noqa: F401
 
     from adapter.frame import hook
@@ -131,7 +134,9 @@ class Cap:
 
         return live_lengths(self._confidence[:requests], self._thresholds)
 
-    def planned(self, layout: Any, planner: Any, *, device: Any, confidence: Any, req_pool_indices: Any, **_: Any) -> Any:
+    def planned(
+        self, layout: Any, planner: Any, *, device: Any, confidence: Any, req_pool_indices: Any, **_: Any
+    ) -> Any:
         """After schedule_layout: for steps that accept outside a graph, where SGLang cuts by a layout's lengths."""
         if layout is not None or planner.mode_value != "static":
             return layout

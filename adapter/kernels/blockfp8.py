@@ -260,20 +260,31 @@ def _product(  # type: ignore[no-untyped-def]  # noqa: ANN202
             + (step[None, None, None, :, None] * 512 + lane[:, None, None, None, None] * 16)
             + byte[None, None, None, None, :]
         )
-        f_at = factors + group * bands * steps + (
-            band[None, :, :, None] * steps + own[None, :, None, None] + step[None, None, None, :]
-            + lane[:, None, None, None] * 0
+        f_at = (
+            factors
+            + group * bands * steps
+            + (
+                band[None, :, :, None] * steps
+                + own[None, :, None, None]
+                + step[None, None, None, :]
+                + lane[:, None, None, None] * 0
+            )
         )
     else:
         # Row 8h + m of a unit, columns 8q + 0..7 of a step: the same values for the same lane. Taken as bytes, for
         # Triton orders the tensor core's operands by the width of what was loaded.
         low = (lane // 4)[:, None, None, None, None] + (byte // 8 * 8)[None, None, None, None, :]
-        w_at = base + group.to(tl.int64) * columns * inner + 2 * (
-            (unit[None, :, :, None, None] * 16 + low) * inner
-            + own[None, :, None, None, None] * 32
-            + step[None, None, None, :, None] * 32
-            + (lane % 4 * 8)[:, None, None, None, None]
-            + (byte % 8)[None, None, None, None, :]
+        w_at = (
+            base
+            + group.to(tl.int64) * columns * inner
+            + 2
+            * (
+                (unit[None, :, :, None, None] * 16 + low) * inner
+                + own[None, :, None, None, None] * 32
+                + step[None, None, None, :, None] * 32
+                + (lane % 4 * 8)[:, None, None, None, None]
+                + (byte % 8)[None, None, None, None, :]
+            )
         )
         f_at = factors
     m = tl.arange(0, 8)

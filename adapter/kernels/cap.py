@@ -99,11 +99,15 @@ def _cap(  # type: ignore[no-untyped-def]  # noqa: ANN202
     tl.store(trimmed + request, already + raw - live + 1, mask=cut)
     tl.store(commit + request, live, mask=cut)
     tl.store(new_seq_lens + request, before + live, mask=cut)
-    tl.store(tokens + request * tokens_row + place, tl.where(place < live, following, 0), mask=place <= tl.where(cut, GAMMA, -1))
+    tl.store(
+        tokens + request * tokens_row + place,
+        tl.where(place < live, following, 0),
+        mask=place <= tl.where(cut, GAMMA, -1),
+    )
 
 
 @triton.jit
-def _anchor(experts, live, experts_row, ROWS: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202, E501
+def _anchor(experts, live, experts_row, ROWS: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     row = tl.program_id(0)
     request = row // ROWS
     if row % ROWS >= tl.load(live + request):

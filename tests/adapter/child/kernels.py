@@ -7,9 +7,9 @@ import os
 import warnings
 
 os.environ["TRITON_INTERPRET"] = "1"
-import torch  # noqa: E402
+import torch
 
-from adapter.kernels import blockfp8, cap  # noqa: E402
+from adapter.kernels import blockfp8, cap
 
 warnings.simplefilter("ignore")
 

@@ -10,15 +10,16 @@ import json
 import os
 import sys
 import warnings
+from typing import Any
 
 os.environ["TRITON_INTERPRET"] = "1"
-import torch  # noqa: E402
+import torch
 
-from adapter.kernels import cap  # noqa: E402
+from adapter.kernels import cap
 
 warnings.simplefilter("ignore")
 TOKENS, GAMMA, LENGTH, SEQUENCES = 4, 3, 3, 200_000
-Tensor = torch.Tensor
+Tensor = Any
 
 
 def chains() -> tuple[Tensor, Tensor]:
@@ -130,7 +131,7 @@ def upstream(cases: int) -> dict[str, object]:
     q = (torch.randn(cases, GAMMA, TOKENS, generator=chance) * 1.5).softmax(-1)
     x = torch.stack([drawn(q[:, n], torch.rand(cases, generator=chance)) for n in range(GAMMA)], 1)
     u, last = torch.rand(cases, GAMMA, generator=chance), torch.rand(cases, generator=chance)
-    differ = {}
+    differ: dict[str, object] = {}
     for name, rule in (("block", block), ("singly", singly)):
         slots = GAMMA + 1
         predicts = torch.zeros(cases * slots, dtype=torch.int32)
