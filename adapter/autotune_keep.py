@@ -44,7 +44,6 @@ NONE = ""
 def install(_options: Options) -> None:
     from adapter.frame import hook
 
-    fingerprint = partial(_fingerprint_of_launch)
     hook(ADAPTER.symbol(f"{_TUNE}:_autotune_cache_digest"), partial(_digest, _fingerprint_of_launch), "replace")
     hook(ADAPTER.symbol(f"{_TUNE}:run_flashinfer_autotune_forward"), partial(_tuned, _fingerprint_of_launch), "after")
 
@@ -98,7 +97,7 @@ def agreement(cache: Path, fingerprint: str, env: Mapping[str, str]) -> str:
 
 
 def _problems(cache: Path, fingerprint: str, env: Mapping[str, str]) -> list[str] | None:
-    """The names of what is tuned in the cache; None if it is not the one that the stamp is of, or not of this launch."""
+    """The names of what is tuned in the cache; None if the stamp is of another file or launch."""
     try:
         content = cache.read_bytes()
         stamp = json.loads(stamp_of(cache).read_text())

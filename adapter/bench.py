@@ -14,6 +14,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,10 +112,10 @@ def products(name: str, groups: int, columns: int, inner: int, count: int) -> li
     most, entries = MOST if name == "head" else MID, []
     for rows in ROWS:
         x = torch.randn(rows, groups, inner, device="cuda", dtype=torch.bfloat16)
-        einsum = [(lambda at=at: torch.einsum("tgd,grd->tgr", x, weights[at])) for at in places]
-        bmm = [(lambda at=at: torch.bmm(x.transpose(0, 1), weights[at].transpose(1, 2))) for at in places]
-        fp8 = [(lambda at=at: product(twins[at], x)) for at in places]
-        one, again, replayed = product(twins[0], x), product(twins[0], x), captured(lambda: product(twins[0], x))
+        einsum = [(lambda at=at, x=x: torch.einsum("tgd,grd->tgr", x, weights[at])) for at in places]
+        bmm = [(lambda at=at, x=x: torch.bmm(x.transpose(0, 1), weights[at].transpose(1, 2))) for at in places]
+        fp8 = [(lambda at=at, x=x: product(twins[at], x)) for at in places]
+        one, again, replayed = product(twins[0], x), product(twins[0], x), captured(partial(product, twins[0], x))
         same = torch.equal(one, product(twins[0], x, weight=weights[0]))
         reference = torch.einsum("tgd,grd->tgr", x.double(), weights[0].double()) if rows <= 32 else None
         off = None if reference is None else float((one.double() - reference).norm() / reference.norm())
@@ -173,13 +174,17 @@ def cap() -> dict[str, Any]:
         graph.replay()
         torch.cuda.synchronize()
         right = eager.same(reference) and other.same(reference)
-        times = timed([lambda: kernel.apply(other, thresholds)] * 32)
-        empty = timed([lambda: kernel.nothing(other)] * 32)
+        times = timed([partial(kernel.apply, other, thresholds)] * 32)
+        empty = timed([partial(kernel.nothing, other)] * 32)
         ratio = statistics.median(times) / statistics.median(empty)
         found["right"] = found["right"] and right
         found[f"{requests} requests"] = {"us": times, "empty us": empty, "ratio": ratio, "right": right}
-        print(f"verify_cap {requests:>4} requests  {statistics.median(times):6.2f} us, empty launch "
-              f"{statistics.median(empty):6.2f} us  {ratio:5.2f}  {'right' if right else 'WRONG'}", flush=True)  # fmt: skip
+        says = "right" if right else "WRONG"
+        print(
+            f"verify_cap {requests:>4} requests  {statistics.median(times):6.2f} us, empty launch "
+            f"{statistics.median(empty):6.2f} us  {ratio:5.2f}  {says}",
+            flush=True,
+        )
     return found
 
 

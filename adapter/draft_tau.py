@@ -69,6 +69,6 @@ class Tau:
         """Around accept_draft_tokens: the request's temperatures for the target, where it is given the draft's."""
         given = getattr(sampling_info, "temperatures", None)
         own = None if given is None else self._own.get(given.data_ptr())
-        if own is not None:
+        if given is not None and own is not None:
             sampling_info = type(sampling_info)(temperatures=own[: given.shape[0]])
         return original(sampling_info=sampling_info, **rest)

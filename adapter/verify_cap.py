@@ -59,7 +59,7 @@ def thresholds_of(live: str, gamma: int) -> list[float]:
         if found and all(0 <= value <= 1 for value in found) and len(found) in (1, gamma):
             return found * (gamma if len(found) == 1 else 1)
         raise AdapterError(
-            f"adapters.verify_cap.live: found {live!r}, expected conf: and one threshold from 0 to 1, or {gamma} of them"
+            f"adapters.verify_cap.live: found {live!r}, expected conf: and 1 or {gamma} thresholds from 0 to 1"
         )
     if live in ("1", "2", "3", "4", "5"):
         kept = min(int(live), gamma)
@@ -155,7 +155,7 @@ class Cap:
         return RaggedVerifyLayout.from_verify_lens_device(verify_lens=lengths, graph_num_tokens=rows)
 
     def run_static(self, original: Any, epilogue: Any, io: Any, *, accept: Any, **rest: Any) -> Any:
-        """Around DsparkVerifyEpilogue.run_static, in a graph and outside: the block is cut between accept and commit."""
+        """Around DsparkVerifyEpilogue.run_static, in a graph and outside: cut between accept and commit."""
         return original(epilogue, io, accept=partial(self._accept, epilogue, accept), **rest)
 
     def _accept(self, epilogue: Any, accept: Any, io: Any, *, verify_lens: Any, gate: Any, gated: bool) -> Any:

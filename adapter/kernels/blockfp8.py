@@ -28,7 +28,7 @@ _LOW, _HIGH = -110, 127 - _BIAS
 class Config:
     """How a launch is cut; all are powers of two. rows: of x in a tile, 8 or more; units: of 16 weight rows for a warp,
     2 or more; steps: of 32 along the inner dimension at a time; split: programs that share the inner dimension;
-    warps: of a program, wide of which are side by side over the weight's rows, and the others share the inner dimension.
+    warps: of a program, wide of which are side by side over the weight's rows, the others share the inner dimension.
     """
 
     rows: int
@@ -85,15 +85,15 @@ class Twin:
 
     @property
     def groups(self) -> int:
-        return self.values.shape[0]
+        return int(self.values.shape[0])
 
     @property
     def columns(self) -> int:
-        return self.values.shape[1] * UNIT
+        return int(self.values.shape[1]) * UNIT
 
     @property
     def inner(self) -> int:
-        return self.values.shape[2] * BLOCK
+        return int(self.values.shape[2]) * BLOCK
 
     def dense(self) -> torch.Tensor:
         """The weight that it stands for, bf16 [groups, columns, inner]."""
@@ -112,8 +112,8 @@ def _packed(values: torch.Tensor) -> torch.Tensor:
     """uint8 [columns, inner] as [columns/16, inner/32, 512]: what a lane multiplies is 16 bytes in a row.
 
     Lane 4m + q has the eight values 8q.. of row m and the eight of row m + 8, which are its part of the tensor core's
-    16x16 operands, up to an order along the inner dimension that the other operand can be given as well. So a warp loads
-    its operand straight into registers, all lanes side by side, with no shared memory and no barrier on the way.
+    16x16 operands, up to an order along the inner dimension that the other operand can be given as well. So a warp
+    loads its operand straight into registers, all lanes side by side, with no shared memory and no barrier.
     """
     columns, inner = values.shape
     units = values.view(columns // UNIT, 2, 8, inner // BLOCK, 4, 8)
@@ -172,9 +172,9 @@ def exact(twin: Twin, weight: torch.Tensor) -> bool:
     return True
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _widened(values, factors, GPU: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """e4m3 as uint8, times a factor: bf16. Triton's interpreter has no assembler and multiplies no bf16: there float32."""
+    """e4m3 as uint8, times a factor: bf16. In Triton's interpreter, which has no assembler, float32."""
     if GPU:
         wide = tl.inline_asm_elementwise(
             _WIDEN_ASM, "=r,=r,r,r,r,r,r", [values, factors], dtype=tl.bfloat16, is_pure=True, pack=4
@@ -209,17 +209,17 @@ mul.rn.bf16x2 $1, b, $3;
 )
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _added(a, b, acc, GPU: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    if GPU:
+    if GPU:  # noqa: SIM108 - Triton compiles one branch alone
         total = tl.dot(a, b, acc)
     else:
         total = tl.dot(a.to(tl.float32), b.to(tl.float32), acc)
     return total
 
 
-@triton.jit(do_not_specialize=["rows"])
-def _product(  # type: ignore[no-untyped-def]  # noqa: ANN202
+@triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
+def _product(  # type: ignore[no-untyped-def]  # noqa: ANN202, PLR0915
     x, w, factors, y, parts, counts,  # noqa: ANN001
     rows, columns, inner,  # noqa: ANN001
     x_row, x_group, y_row, y_group,  # noqa: ANN001
@@ -344,7 +344,7 @@ def _product(  # type: ignore[no-untyped-def]  # noqa: ANN202
 
 
 def product(twin: Twin, x: torch.Tensor, config: Config | None = None, *, weight: Any = None) -> torch.Tensor:
-    """y[r, g, c] = sum over k of x[r, g, k] w[g, c, k] for bf16 x [rows, groups, inner]; y bf16 [rows, groups, columns].
+    """y[r, g, c] = sum over k of x[r, g, k] w[g, c, k] for bf16 x [rows, groups, inner]; y [rows, groups, columns].
 
     Sums in float32, in an order that depends on the config alone. With `weight`, a bf16 [groups, columns, inner], it is
     read in the twin's place, by the same program: that is how the two are compared bit for bit.

@@ -74,7 +74,7 @@ def apply_reference(block: Block, thresholds: torch.Tensor) -> None:
     block.correct.copy_(correct)
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _cap(  # type: ignore[no-untyped-def]  # noqa: ANN202
     confidence, thresholds, candidates, verify_lens, seq_lens, correct, bonus, trimmed, commit, new_seq_lens, tokens,  # noqa: ANN001
     confidence_row, candidates_row, tokens_row,  # noqa: ANN001
@@ -106,7 +106,7 @@ def _cap(  # type: ignore[no-untyped-def]  # noqa: ANN202
     )
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _anchor(experts, live, experts_row, ROWS: tl.constexpr, WIDTH: tl.constexpr, LANES: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     row = tl.program_id(0)
     request = row // ROWS
@@ -135,7 +135,7 @@ def launch_anchor(experts: torch.Tensor, live: torch.Tensor, rows: int) -> None:
     )
 
 
-@triton.jit
+@triton.jit  # type: ignore[untyped-decorator]
 def _nothing(block):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     pass
 

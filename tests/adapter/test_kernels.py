@@ -12,7 +12,7 @@ BF16 = 4e-3
 CASES = 200
 CHI_SQUARE = 140.0
 """Of 63 degrees of freedom, a right rule exceeds this with a probability under 1e-7. A rule that is wrong by the
-shift that the wrong ones here have adds over 1000, so that it is missed with a probability far below that."""
+shift that the wrong ones here have adds over 400, so that it is missed with a probability far below that."""
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_sequences_are_distributed_as_the_targets(sampled: dict[str, Any], rule:
 
 @pytest.mark.parametrize("rule", ["wrong cut", "wrong tau"])
 def test_a_wrong_rule_is_found(sampled: dict[str, Any], rule: str) -> None:
-    assert sampled[rule] > 5 * CHI_SQUARE
+    assert sampled[rule] > 2 * CHI_SQUARE
 
 
 @pytest.mark.parametrize("rule", ["block", "singly"])

@@ -18,7 +18,7 @@ import torch
 from adapter.kernels import cap
 
 warnings.simplefilter("ignore")
-TOKENS, GAMMA, LENGTH, SEQUENCES = 4, 3, 3, 200_000
+TOKENS, GAMMA, LENGTH, SEQUENCES = 4, 3, 3, 80_000
 Tensor = Any
 
 
