@@ -1,6 +1,6 @@
 # Everything that a developer or a CI runner starts. The work itself is in the scripts that are named here.
 .DEFAULT_GOAL := help
-.PHONY: help deps deb lab lab-down test vm-test mutate soak bench lint clean
+.PHONY: help deps deb lab lab-down test vm-test mutate soak bench bench-runtime engine-trial model-trial fuzz api pictures lint clean
 LAB := tests/lab/lab
 BIN := .venv/bin
 # A completion, of a model that has learnt nothing.
@@ -9,7 +9,7 @@ ASK := curl -sS --json '{"prompt": "The ring is", "max_tokens": 24, "temperature
 help: ## List the targets
 	@echo "Targets of make:"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | while IFS="$$(printf '\t')" read -r target text; do \
-	    printf '  %-10s %s\n' "$$target" "$$text"; done
+	    printf '  %-13s %s\n' "$$target" "$$text"; done
 
 deps: ## Install what building and testing need (packages as root, and .venv)
 	@tests/deps
@@ -41,6 +41,7 @@ lab-down: ## Remove the virtual Sparks
 
 test: deb ## All tests that need no Spark; they use labs of their own (root). ARGS="-k plan" for some of them
 	@$(if $(ARGS),,tests/lab/engine >/dev/null || echo "The tests with SGLang will fail; the others go on.")
+	@$(if $(ARGS),,tests/fuzz/deps || echo "The tests with schemathesis will fail; the others go on.")
 	@$(BIN)/python -m tests.run $(ARGS)
 
 mutate: deps ## Break each rule of the core in a copy of the tree, and see the tests notice. ARGS="gates.py" for some
@@ -53,9 +54,30 @@ vm-test: deb ## Real RDMA without hardware: three virtual machines with Soft-RoC
 	@tests/vm/deps
 	@$(BIN)/python -m pytest --vm -m vm -o faulthandler_timeout=1800 tests/vm $(ARGS)
 
-bench: deb ## What planner and daemon cost, against the floor of the same run (root); ARGS="--rounds 5 --quick" for less
+fuzz: deps ## schemathesis against the three listeners for MINUTES (10), with what no request may do. ARGS="--seed 7"
+	@tests/fuzz/deps
+	@$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(ARGS)
+
+bench: deb ## What planner, Engram's reader and daemon cost, against the floor of the run (root); ARGS="--quick" for less
 	@$(BIN)/python -m ring_mesh bench
+	@$(BIN)/python -m tests.adapter.bench
 	@$(BIN)/python -m tests.lab.bench $(ARGS)
+	@$(BIN)/python -m tests.lab.apibench
+
+pictures: deps ## The page with a ring in each state, wide and narrow, light and dark, as PNG in build/page (chromium)
+	@$(BIN)/python -m tests.page.shots build/page
+
+bench-runtime: deps ## How fast a checkpoint is verified, packed and fetched, beside sha256sum, cp and curl. ARGS="--gib 4"
+	@$(BIN)/python -m tests.runtime.throughput $(ARGS)
+
+model-trial: deps ## Fetch a made-up checkpoint of some GiB from a hub that goes wrong, verify it, pack it. ARGS="--gib 4"
+	@$(BIN)/python -m tests.runtime.checkpoint.trial $(ARGS)
+
+engine-trial: deps ## Install the CPU profile of the lock for real, killed at random and gone on with. ARGS="--kills 9"
+	@$(BIN)/python -m tests.runtime.engine_install.trial $(ARGS)
+
+api: deps ## Record what is new in the API, tests/api/openapi.json; refused if it breaks a client
+	@$(BIN)/python -m tests.api.contract --record
 
 lint: deps ## The linters alone
 	@$(BIN)/ruff check .

@@ -117,7 +117,7 @@ def digest_of_adapter(adapter: Adapter, options: object) -> str:
     own = here / adapter.name
     files = [own.with_suffix(".py")]
     if own.is_dir():
-        files = sorted(file for file in own.rglob("*") if file.suffix in (".py", ".cpp"))
+        files = sorted(file for file in own.rglob("*") if file.suffix in (".py", ".cpp", ".hpp"))
     files += [file for shared in adapter.shares for file in sorted((here / shared).rglob("*.py"))]
     found = hashlib.sha256(repr((adapter.name, options, adapter.symbols)).encode())
     for file in files:

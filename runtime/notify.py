@@ -1,7 +1,7 @@
 """The progress channel of a rank: ``sd_notify`` datagrams that systemd shows as the unit's status text.
 
-``STATUS=STAGE[ N/M] TEXT`` with STAGE one of :class:`Stage`; ``READY=1`` once, when the rank serves; from then on
-``WATCHDOG=1``, as often as the unit asks for it.
+``STATUS=STAGE[ N/M] TEXT`` with STAGE one of :class:`Stage`; ``READY=1`` once, when the rank serves; ``WATCHDOG=1`` as
+often as the unit asks for it.
 The protocol is described in sd_notify(3).
 """
 
@@ -84,7 +84,7 @@ class Progress:
         Each is a sign of life for systemd's watchdog, which is told in time.
         """
         now = self._clock()
-        self._alive(now)
+        self.alive(now)
         if self._ready_at is not None and not changed and now - self._ready_at < READY_STATUS_SECONDS:
             return
         first, self._ready_at = self._ready_at is None, now
@@ -92,9 +92,16 @@ class Progress:
         self._last = one_line(f"{Stage.READY} {text}")
         self._notifier.send(*(["READY=1"] if first else []), f"STATUS={self._last}")
 
-    def _alive(self, now: float) -> None:
+    def alive(self, now: float | None = None) -> None:
+        """A sign of life for systemd's watchdog, if it is time for one.
+
+        With the first of them the watchdog begins, also before READY=1: who gives one has to go on.
+        """
         limit = self._notifier.watchdog
-        if limit is not None and (self._alive_at is None or now - self._alive_at >= limit / _SIGNS):
+        now = self._clock() if limit is not None and now is None else now
+        if limit is None or now is None:
+            return
+        if self._alive_at is None or now - self._alive_at >= limit / _SIGNS:
             self._alive_at = now
             self._notifier.send("WATCHDOG=1")
 

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import logging
 import os
 import signal
-import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from starlette.types import ASGIApp
-
 from sparkd import __version__
-from sparkd.api.guard import BodyLimit, TokenGuard
-from sparkd.api.later import Later
-from sparkd.api.listener import Listener, tcp_socket, unix_socket
-from sparkd.api.peer import peer_app
+from sparkd.api.listener import tcp_socket
 from sparkd.config import ConfigError, Problem, Settings, check_host, load
+from sparkd.config.secrets import check_tokens
 from sparkd.core.enginefacts import PROBE
+from sparkd.core.smokes import SmokeRun
 from sparkd.digests import digests, fingerprints
 from sparkd.environments import StartGids, environment_of_measuring, environment_of_ranks
 from sparkd.host.clock import SystemClock
@@ -30,6 +26,7 @@ from sparkd.host.gids import SysfsGids
 from sparkd.host.hardware import Hardware
 from sparkd.host.hello import MulticastHellos
 from sparkd.host.identity import node_id
+from sparkd.host.journal import to_journal
 from sparkd.host.kmsg import KernelLog
 from sparkd.host.netlink import NetlinkLinks
 from sparkd.host.notify import SystemdNotifier
@@ -40,26 +37,28 @@ from sparkd.host.rankfiles import RunFiles
 from sparkd.host.store import FileStore
 from sparkd.host.sysfs import SysfsRoce
 from sparkd.host.systemd import SystemdUnits
+from sparkd.listeners import listening
 from sparkd.peers.client import PeerClient
 from sparkd.peers.poller import Poller
 from sparkd.peers.reach import Reach
-from sparkd.peers.tls import Credentials, client_context, server_context
-from sparkd.ports import Archive, DoorError, EngineDoor, Witness
+from sparkd.peers.tls import Credentials, client_context
+from sparkd.ports import Archive, DoorError, EngineDoor, JournalReader, Witness
 from sparkd.reconcile.cycle import Site
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.examiner import Examiner
 from sparkd.reconcile.executor import Executor, State
 from sparkd.reconcile.floor import FloorGuard
 from sparkd.reconcile.incidents import Incidents
+from sparkd.reconcile.journals import Journals
 from sparkd.reconcile.kernellog import KernelWatch
 from sparkd.reconcile.loop import Loop
+from sparkd.reconcile.messages import as_audit
 from sparkd.reconcile.observer import Observer
 from sparkd.reconcile.status import Identity
+from sparkd.reload import Reload
 
 # sysexits.h; the unit does not restart after it (RestartPreventExitStatus=).
 EX_CONFIG = 78
-_SOCKET_MODE = 0o660
-_PER_PEER = 16  # connections; a peer keeps two
 _log = logging.getLogger("sparkd")
 
 
@@ -67,7 +66,9 @@ def check(config: Path) -> int:
     """`sparkd --check-config`: the files, and the host's routes against the base range."""
     try:
         settings = load(config)
-        problems = [*_profile_faults(settings), *check_host(settings, asyncio.run(_routes()))]
+        tokens: list[Problem] = []
+        check_tokens(settings.paths.tokens, tokens)
+        problems = [*tokens, *_profile_faults(settings), *check_host(settings, asyncio.run(_routes()))]
         if problems:
             raise ConfigError(problems)
     except (ConfigError, DoorError) as error:
@@ -117,8 +118,13 @@ async def _routes() -> list[tuple[str, str]]:
         links.close()
 
 
-async def _warn_of_overlap(settings: Settings) -> None:
-    """A range in use is no reason to leave, since a ring may be serving: starts are refused by a finding."""
+async def _warn(settings: Settings) -> None:
+    """Neither a range in use nor a spoilt list of tokens is a reason to leave, since a ring may be serving: starts are
+    refused by a finding, and tokens by the API."""
+    tokens: list[Problem] = []
+    check_tokens(settings.paths.tokens, tokens)
+    for problem in tokens:
+        _log.error("%s", problem)
     with contextlib.suppress(DoorError):
         for problem in check_host(settings, await _routes()):
             _log.error("%s", problem)
@@ -134,6 +140,8 @@ async def _run(settings: Settings) -> None:
         equal = digests(settings) | await fingerprints(settings)
         engine = await _engine(settings, stack)
         loop, poller, floor, reach = _wire(settings, notifier, stack, equal, engine)
+        if engine is not None:
+            loop.smokes_from(_smokes)
         ports = [settings.engine.rendezvous_port, int(settings.engine.api.rpartition(":")[2])]
         broken: dict[str, str] = {}
         hardware = Hardware(ports, broken=broken, engine=engine)
@@ -144,10 +152,13 @@ async def _run(settings: Settings) -> None:
             _log.warning("the kernel's log is not followed: %s", refused)
         stack.callback(log.close)
         loop.before_start(examiner.afresh)
-        listeners = await stack.enter_async_context(_listening(settings, loop))
+        reload = Reload(settings, loop, partial(load, settings.paths.config))
+        stack.push_async_callback(reload.close)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.ask)
+        listeners = await stack.enter_async_context(listening(settings, loop))
         # Peers and operators that connect meanwhile wait in the sockets' backlogs.
         await loop.cycle()
-        await _warn_of_overlap(settings)
+        await _warn(settings)
         async with asyncio.TaskGroup() as group:
             servers = [group.create_task(listener.serve()) for listener in listeners]
             running = (loop.run(), poller.run(), floor.run(), reach.run(), examiner.run())
@@ -178,6 +189,17 @@ async def _engine(settings: Settings, stack: contextlib.AsyncExitStack) -> Engin
     return engine
 
 
+async def _smokes() -> tuple[SmokeRun, ...]:
+    """Seldom asked for, so that nothing of it is kept in the meantime."""
+    from sparkd.host.smokes import SmokeFiles
+
+    files = SmokeFiles()
+    try:
+        return await files.read()
+    finally:
+        files.close()
+
+
 def _wire(
     settings: Settings,
     notifier: SystemdNotifier,
@@ -198,7 +220,7 @@ def _wire(
     rails = UnitRails(units, settings.paths.run)
     for door in (units, links, roce, host, files, hello, gids, rails):
         stack.callback(door.close)
-    events = EventLog(settings.node, clock)
+    events = EventLog(settings.node, clock, {node.name: node.rank for node in settings.cluster.nodes})
     for note in store.notes:
         events.error(note)
     start_gids = StartGids(settings, state, gids)
@@ -240,6 +262,10 @@ def _wire(
         incidents=incidents,
         engine=dict if engine is None else engine.digests,
     )
+    if engine is not None and site.cluster.node(site.node).rank == 0:
+        loop.scrape = partial(_scrape, settings.engine.api)
+    loop.journals = Journals(settings.node, loop.nodes, partial(_journal, settings), clock)
+    stack.callback(loop.journals.close)
     units.subscribe(loop.wake)
     hello.subscribe(loop.wake)
 
@@ -271,6 +297,20 @@ def _evidence(settings: Settings) -> tuple[Witness, Archive]:
     return SystemWitness(), FileArchive(directory, settings.keeping.days, settings.keeping.mebibytes)
 
 
+async def _scrape(address: str) -> str:
+    """Imported once somebody asks."""
+    from sparkd.host.scrape import scrape
+
+    return await scrape(address)
+
+
+def _journal(settings: Settings) -> JournalReader:
+    """As rare as an incident."""
+    from sparkd.host.logs import SystemJournal
+
+    return SystemJournal(settings.node, settings.cluster.node(settings.node).rank)
+
+
 def _poller(settings: Settings) -> Poller:
     context = client_context(Credentials.below(settings.paths.tls))
     cluster, port = settings.cluster, settings.listen.peer_port
@@ -296,51 +336,10 @@ def _reach(settings: Settings, poller: Poller) -> Reach:
     return Reach(sock, peers, ports)
 
 
-@contextlib.asynccontextmanager
-async def _listening(settings: Settings, loop: Loop) -> AsyncIterator[list[Listener]]:
-    def operator_app() -> ASGIApp:
-        return importlib.import_module("sparkd.api.app").operator_app(loop)  # type: ignore[no-any-return]
-
-    operators = BodyLimit(Later(operator_app))
-    address, _, port = settings.listen.operator.rpartition(":")
-    mine = str(settings.cluster.node(settings.node).address)
-    with contextlib.ExitStack() as stack:
-
-        def bound(where: str, make: Callable[[], socket.socket]) -> socket.socket:
-            try:
-                return stack.enter_context(make())
-            except OSError as error:
-                raise OSError(f"cannot listen on {where}: {error.strerror or error}") from None
-
-        local = bound("the API socket", lambda: unix_socket(settings.paths.run / "api.sock", _SOCKET_MODE))
-        tcp = bound(settings.listen.operator, lambda: tcp_socket(address, int(port)))
-        where = f"{mine}:{settings.listen.peer_port}"
-        peers = bound(where, lambda: tcp_socket(mine, settings.listen.peer_port))
-        yield [
-            Listener(operators, local),
-            Listener(TokenGuard(operators, settings.token), tcp),
-            Listener(
-                BodyLimit(peer_app(loop)),
-                peers,
-                server_context(Credentials.below(settings.paths.tls)),
-                per_caller=_PER_PEER,
-            ),
-        ]
-
-
 def _log_to_journal() -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(_Priority() if "JOURNAL_STREAM" in os.environ else logging.Formatter("%(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])
+    logging.basicConfig(level=logging.INFO, handlers=[to_journal(sys.stderr, os.environ)])
+    logging.getLogger("sparkd.audit").addFilter(as_audit)
     # Their messages name code, not what an operator could do.
     for name in ("uvicorn", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("asyncio").setLevel(logging.WARNING)
-
-
-class _Priority(logging.Formatter):
-    """The journal reads a line's priority from `<N>` at its start (sd-daemon(3))."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        level = 3 if record.levelno >= logging.ERROR else 4 if record.levelno >= logging.WARNING else 6
-        return "\n".join(f"<{level}>{line}" for line in super().format(record).splitlines())

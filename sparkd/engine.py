@@ -16,6 +16,7 @@ from sparkd.config.resolved import Resolved
 from sparkd.config.settings import ConfigError, Problem
 from sparkd.core.enginefacts import EngineFacts, Fault
 from sparkd.host.engine import EngineFiles, Installed
+from sparkd.host.installed import manifest_of, version_of
 from sparkd.ports import DoorError
 
 CONFIG = "SPARKD_ENGINE_CONFIG"
@@ -36,6 +37,7 @@ class Sglang:
         self._faults: tuple[Fault, ...] = ()
         self._installed: Installed | None = None
         self._strangers: tuple[Fault, ...] | None = None
+        self._content: Mapping[str, str] = {}
         self._why = "not looked at yet"
 
     async def begin(self) -> None:
@@ -54,7 +56,7 @@ class Sglang:
         version = "unknown" if self._installed is None else self._installed.version or "missing"
         if self._resolved is None:
             return {"engine.profile": f"{self._engine.profile}, which cannot be used", "engine.version": version}
-        return {**self._resolved.digests(), "engine.version": version}
+        return {**self._resolved.digests(), "engine.version": version, **self._content}
 
     def environment(self) -> Mapping[str, str]:
         """What the profile adds to a rank's environment file, or replaces in it. Raises DoorError."""
@@ -96,6 +98,10 @@ class Sglang:
                 self._resolved, self._faults = None, _faults(error.problems)
                 self._why = "the profile cannot be used"
             self._stamp, self._compared, self._strangers = stamp, (), None
+        self._content = {"engine.installed": version_of(self._engine.python)}
+        if self._resolved is not None:
+            model = self._resolved.table("arguments").get("model-path", "")
+            self._content = {**self._content, "engine.checkpoint": manifest_of(str(model))}
         try:
             self._installed = self._files.installed(Path(self._engine.python))
         except (DoorError, OSError) as error:

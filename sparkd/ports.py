@@ -7,13 +7,15 @@ answer or refuses; it never blocks the event loop and never hangs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Literal, Protocol
 
 from sparkd.core.actions import FabricChange
 from sparkd.core.boots import BootMemory
 from sparkd.core.enginefacts import EngineFacts
 from sparkd.core.hardware import HardwareFacts
 from sparkd.core.incidents import Incident
+from sparkd.core.journal import Query
 from sparkd.core.model import (
     Attempt,
     FabricMemory,
@@ -162,6 +164,15 @@ class Archive(Protocol):
     def close(self) -> None: ...
 
 
+class JournalReader(Protocol):
+    """The journal of this host, as far as it is the daemon's and its ranks'."""
+
+    async def read(self, query: Query) -> bytes:
+        """A NodeJournal, as JSON."""
+
+    def close(self) -> None: ...
+
+
 class Peers(Protocol):
     def views(self) -> tuple[PeerView, ...]: ...
 
@@ -176,6 +187,9 @@ class Peers(Protocol):
 
     async def fetch(self, node: str, path: str) -> bytes:
         """The JSON that a peer has at this path, below /peer/v1/."""
+
+    async def fetch_apart(self, node: str, path: str) -> bytes:
+        """The same for what may take long or be large: nothing else waits for it."""
 
     def subscribe(self, wake: Wake) -> None: ...
 
@@ -213,6 +227,22 @@ class HardwareDoor(Protocol):
 
     async def supervisors(self, known: HardwareFacts) -> HardwareFacts:
         """`known`, with a fresh look at who holds the ring's ports, and at the engine's profile."""
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What a token allows. `expires`: Unix seconds, None for never."""
+
+    name: str
+    role: Literal["read", "operate"]
+    expires: float | None = None
+
+
+class Tokens(Protocol):
+    """The tokens of this host's operators, as they are at the time of a request."""
+
+    def find(self, secret: str) -> Grant | None:
+        """Raises DoorError if they cannot be read."""
 
 
 class Clock(Protocol):

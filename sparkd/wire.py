@@ -24,6 +24,8 @@ from sparkd.core.model import (
     Report,
     RoceFact,
 )
+from sparkd.core.progress import Work
+from sparkd.core.smokes import SmokeRun
 
 WIRE_VERSION = 1
 T = TypeVar("T")
@@ -110,6 +112,16 @@ class BudgetStatus:
 
 
 @dataclass(frozen=True)
+class NodeMemory:
+    """To the nearest 64 MiB, as the node last told; null if it has not. Its rank is killed below the floor; 0: none."""
+
+    node: str
+    total_kib: int | None
+    available_kib: int | None
+    floor_kib: int | None
+
+
+@dataclass(frozen=True)
 class DrainStatus:
     """`left` of the `seconds` that requests have to come to their end. `running`: how many, null while not told."""
 
@@ -126,6 +138,7 @@ class RingStatus:
     `cables`: the complete ring that the ports hear, each as "spark1.0~spark2.1"; empty while there is none.
     `maintenance`: null unless sparkctl hold is in force. `rails`: those whose measurement counts. `drain`: null unless
     the ring drains, and then `want` is "down". `serving`: it takes requests, and as far as is known answers them.
+    `work`: what the engine does now, null while it does not serve or if it does not tell.
     """
 
     phase: str
@@ -149,6 +162,8 @@ class RingStatus:
     maintenance: Maintenance | None = None
     rails: tuple[RailStatus, ...] = ()
     budget: BudgetStatus | None = None
+    memory: tuple[NodeMemory, ...] = ()
+    work: Work | None = None
     drain: DrainStatus | None = None
     serving: bool = False
 
@@ -161,6 +176,21 @@ class Operation:
     epoch: int
     want: str
     summary: str
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The answer to a change with dry_run: nothing has changed. `accepted`: it would be carried out; `changes`: and the
+    ring would not be as it is; else `code` and `summary` say why not. `findings`: all that is to be said of a start.
+    """
+
+    request: str
+    accepted: bool
+    changes: bool
+    code: str
+    summary: str
+    epoch: int
+    findings: tuple[Finding, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -194,7 +224,21 @@ class Event:
 
 @dataclass(frozen=True)
 class Events:
+    """GET /v1/events. `last`: the newest id. `lost`: events between `after` and the first of these are gone, because
+    too many came after them, or because `after` is of the time before this daemon's start. `daemon` is new with each
+    start, and ids with it."""
+
     events: tuple[Event, ...]
+    last: int
+    lost: bool = False
+    daemon: str = ""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """Told to a follower of /v1/events in place of events that are gone; `last`, `daemon`: as in Events."""
+
+    daemon: str
     last: int
 
 
@@ -277,11 +321,21 @@ class IncidentDetails:
 
 
 @dataclass(frozen=True)
+class SmokeRuns:
+    """GET /v1/smoke: what rank 0's host, `node`, has kept, the newest first. `error`: why that is not known."""
+
+    node: str
+    runs: tuple[SmokeRun, ...]
+    error: str = ""
+
+
+@dataclass(frozen=True)
 class PeerRequest:
     """An operator's request, handed to the conductor; or the conductor's to a peer, to examine its host before a start.
 
     `request`: start, stop, clear, hold, resume or examine; `by`: who asked, and where; `reason`: of a hold; `force`: a
-    stop also of a ring in maintenance; `drain`: seconds that a stop leaves to the requests that run.
+    stop also of a ring in maintenance; `drain`: seconds that a stop leaves to the requests that run; `expect`: the
+    epoch that has to be in force; `trial`: change nothing.
     """
 
     request: str
@@ -289,6 +343,8 @@ class PeerRequest:
     reason: str = ""
     force: bool = False
     drain: float = 0.0
+    expect: int | None = None
+    trial: bool = False
 
 
 @dataclass(frozen=True)

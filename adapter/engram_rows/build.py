@@ -24,7 +24,7 @@ FLAGS = ("-std=c++17", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared",
 
 def library(directory: Path | None = None) -> Path:
     """Where the core is, or would be."""
-    digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
+    digest = hashlib.sha256(SOURCE.with_suffix(".hpp").read_bytes() + SOURCE.read_bytes()).hexdigest()[:16]
     return (directory or Path(sys.prefix) / "lib/sparkd") / f"engram_rows-{digest}.so"
 
 

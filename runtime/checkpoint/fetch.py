@@ -185,5 +185,10 @@ class _Work:
             return
         except OSError as error:
             raise Trouble(f"{file.partial.path}: {error.strerror or error}") from error
-        if file.partial.name not in self._held and file.streams == 0:
+        if file.partial.name in self._held:
+            return
+        if file.streams == 0:
             self._submit(pool, verifying, file)
+        else:
+            # What it finds is the digest's, and an error of the disk comes again when the file is finished.
+            verifying.submit(file.partial.hash_ahead)

@@ -41,6 +41,8 @@ class Partial:
         self._unjournaled = 0
         self.etag = ""
         self._done: dict[int, int] = {}
+        self._hashing = threading.Lock()
+        self._digest, self._hashed, self._hashed_version = hashlib.sha256(), 0, 0
         self._read_journal()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -133,15 +135,32 @@ class Partial:
                 self.etag = etag
             return self.etag == etag
 
+    def hash_ahead(self) -> None:
+        """Take the segments that are there, from the first one on, into the digest, while others are on their way.
+
+        Raises OSError.
+        """
+        with self._hashing:
+            if self._hashed_version != self.version:
+                self._digest, self._hashed, self._hashed_version = hashlib.sha256(), 0, self.version
+            while self._hashed < self.entry.size:
+                start, end = self._hashed, min(self._hashed + self._segment, self.entry.size)
+                with self._lock:
+                    if self._done.get(start, 0) < end - start or self._hashed_version != self.version:
+                        return
+                self._take(start, end)
+                self._hashed = end
+
     def sha256(self) -> str:
-        """Of the whole file. Raises OSError."""
-        digest = hashlib.sha256()
-        buffer = memoryview(bytearray(2 << 20))
-        offset = 0
-        while size := os.preadv(self._descriptor, [buffer], offset):
-            digest.update(buffer[:size])
-            offset += size
-        return digest.hexdigest()
+        """Of the whole file, which has to be there. Raises OSError."""
+        self.hash_ahead()
+        return self._digest.hexdigest() if self._hashed == self.entry.size else "of a file that is not whole"
+
+    def _take(self, at: int, end: int) -> None:
+        buffer = memoryview(bytearray(1 << 20))
+        while at < end and (size := os.preadv(self._descriptor, [buffer[: min(len(buffer), end - at)]], at)):
+            self._digest.update(buffer[:size])
+            at += size
 
     def finish(self, target: Path) -> os.stat_result:
         """Give it its name, for good. Returns the status of the file. Raises OSError."""

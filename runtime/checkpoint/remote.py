@@ -22,6 +22,7 @@ TIMEOUT = 30.0
 AGENT = "sparkd-engine"
 JSON_LIMIT = 64 << 20
 PAUSE_LIMIT = 300.0
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
 LOST = (OSError, http.client.HTTPException)
 """What a dying connection raises; urllib's URLError and ssl's errors are OSErrors."""
 
@@ -73,7 +74,7 @@ class Remote:
         parts = urllib.parse.urlsplit(self.base)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise Trouble(f"{plain(self.base)}: expected an address as https://HOST or http://HOST:PORT")
-        if self.token and parts.scheme != "https":
+        if self.token and parts.scheme != "https" and parts.hostname not in LOOPBACK:
             raise Trouble(f"{plain(self.base)}: a token would go over the network unencrypted", "use https")
         handlers: list[urllib.request.BaseHandler] = [_Redirects()]
         if self.context is not None:

@@ -110,5 +110,9 @@ def read_small(remote: Remote, path: str, limit: int, attempts: int = 5) -> byte
         else:
             if len(data) > limit:
                 raise Trouble(f"{plain(remote.base + path)}: more than {limit} bytes")
-            return data
+            # Read up to a limit, an answer that is cut looks like one that has ended.
+            length = answer.headers.get("Content-Length", "")
+            if not length.isdigit() or int(length) == len(data):
+                return data
+            problem = f"{plain(remote.base + path)}: {len(data)} of {length} bytes"
     raise Trouble(f"{problem}, {attempts} times")

@@ -15,6 +15,8 @@ from runtime.trouble import Trouble
 BUFFER = 1 << 20
 ATTEMPTS = 8
 """Requests in a row of one stream that bring no byte, after which it is given up."""
+WRONG_LENGTHS = 5
+"""Answers in a row of one stream that tell another length than the manifest: then it is another file."""
 BACKOFF_LIMIT = 60.0
 PARTIAL_CONTENT = 206
 RANGE_NOT_SATISFIABLE = 416
@@ -68,16 +70,18 @@ def fetch_range(
 
     Raises Trouble when it is hopeless, Stale after a restart of the file, Stopped.
     """
-    failures = 0
+    failures = wrong_lengths = 0
     while first < end:
         patience.before_request()
         before, version = first, partial.version
+        others, wrong_lengths = wrong_lengths, 0
         try:
             first = _one_request(remote, path, partial, first, end, version, count)
             continue
         except _WrongLength as wrong:
             observed = f"the server has {wrong.observed} bytes"
-            if failures + 1 >= min(3, patience.attempts):
+            wrong_lengths = others + 1
+            if wrong_lengths >= min(WRONG_LENGTHS, patience.attempts):
                 raise Trouble(
                     f"{partial.name}: {observed}, expected {partial.entry.size}",
                     "the source has another file than the manifest means: another revision, or a broken copy",
@@ -120,9 +124,9 @@ def _one_request(
     try:
         answer = remote.open(path, headers)
     except Refused as refused:
-        if refused.status == RANGE_NOT_SATISFIABLE:
+        if refused.status == RANGE_NOT_SATISFIABLE and refused.length not in (None, partial.entry.size):
             # The range is inside of the file that the manifest means, so that the server's is shorter.
-            raise _WrongLength(refused.length if refused.length is not None else first) from None
+            raise _WrongLength(refused.length or 0) from None
         raise
     try:
         skip = _check(answer, partial, first, version, count)

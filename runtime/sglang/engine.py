@@ -26,6 +26,7 @@ from runtime.sglang.follow import Follower
 from runtime.sglang.memory import oom_kills
 from runtime.sglang.ports import demand_free
 from runtime.sglang.processes import Process, alive, descendants, is_worker
+from runtime.sglang.record import directory
 from runtime.sglang.relay import Relay
 from runtime.sglang.shared import Shared
 from runtime.sglang.stages import Step
@@ -101,7 +102,16 @@ class Rank:
         hcas = devices(wanted)
         proof = TransportProof(environment, config.launch.transport, hcas, connections, sysfs)
         self._watch = Watch(
-            environment, config, wanted, shared, progress, self._follower, self._deadlines, proof, self._poll
+            environment,
+            config,
+            wanted,
+            shared,
+            directory(environ),
+            progress,
+            self._follower,
+            self._deadlines,
+            proof,
+            self._poll,
         )
 
     def run(self) -> ExitCode:
@@ -148,6 +158,7 @@ class Rank:
 
     def _turn(self, child: Child, wakeup: int, seconds: float) -> None:
         """One wait for anything to happen, ``seconds`` at most, and what follows of it at once."""
+        self._progress.alive()
         if self._relay.pending:
             self._poll.register(2, select.POLLOUT)
         events = self._poll.poll(max(0, int(seconds * 1000)))
@@ -210,6 +221,7 @@ class Rank:
         if pyspy := stacks.find_pyspy(self._environ.get("PATH", "")):
             for process in processes:
                 stacks.dump_python(pyspy, process.pid, log.warning)
+                self._progress.alive()
         # Last the main process, whose end would take the others along before they have printed anything.
         others = {process.pid for process in processes} - {child.pid}
         stacks.ask_for_python_stacks(others)

@@ -14,10 +14,11 @@ MISSING = "this installation has no runtime.smoke, which the profile's smoke tes
 
 @dataclass(frozen=True)
 class Outcome:
-    """``sentence``: what failed, or how many tests passed."""
+    """``sentence``: what failed, or how many tests passed. ``results``: of each test, as it can be written as JSON."""
 
     ok: bool
     sentence: str
+    results: tuple[dict[str, object], ...] = ()
 
 
 class Smoke:
@@ -49,7 +50,8 @@ class Smoke:
             for line in lines:
                 message = json.loads(line)
                 if "ok" in message:
-                    self.outcome = Outcome(message["ok"] is True, str(message["sentence"]))
+                    results = tuple(message.get("results", ()))
+                    self.outcome = Outcome(message["ok"] is True, str(message["sentence"]), results)
                 else:
                     said.append(str(message["said"]))
 
@@ -65,7 +67,7 @@ def _smoke(output: int, base_url: str, names: Sequence[str], model: str, timeout
             signal.signal(number, signal.SIG_DFL)
         die_with_parent(signal.SIGKILL)
         outcome = run_smoke(base_url, names, model, timeout, lambda text: _tell(output, {"said": text}))
-        _tell(output, {"ok": outcome.ok, "sentence": outcome.sentence})
+        _tell(output, {"ok": outcome.ok, "sentence": outcome.sentence, "results": outcome.results})
     except Exception as error:  # noqa: BLE001 - it is told to the launcher, which decides
         _tell(output, {"ok": False, "sentence": f"{type(error).__name__}: {error}"})
     finally:
@@ -89,7 +91,11 @@ def run_smoke(
     except ModuleNotFoundError as error:
         return Outcome(False, MISSING if error.name == "runtime.smoke" else f"runtime.smoke: {error}")
     result = smoke.run(base_url, tuple(names), model=model, timeout=timeout, report=report)
+    results = tuple(
+        {"name": check.name, "ok": check.ok, "seconds": round(check.seconds, 3), "sentence": check.sentence}
+        for check in result.results
+    )
     failed = [f"{check.name}: {check.sentence}" for check in result.results if not check.ok]
     if result.ok and not failed:
-        return Outcome(True, f"{len(result.results)} smoke tests passed")
-    return Outcome(False, "; ".join(failed) or "a smoke test failed without a word")
+        return Outcome(True, f"{len(result.results)} smoke tests passed", results)
+    return Outcome(False, "; ".join(failed) or "a smoke test failed without a word", results)

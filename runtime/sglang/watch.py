@@ -3,7 +3,9 @@
 import os
 import re
 import select
+import time
 from collections.abc import Mapping
+from pathlib import Path
 
 from runtime.environment import RankEnvironment
 from runtime.exits import ExitCode, RankFailure
@@ -20,8 +22,9 @@ from runtime.sglang.plugin.sparkd_drain import NAME as DRAIN_PLUGIN
 from runtime.sglang.plugins import Plugins
 from runtime.sglang.ports import joined, listening, reaching
 from runtime.sglang.processes import Process, again, bytes_read, descendants, titled
+from runtime.sglang.record import keep
 from runtime.sglang.shared import Shared
-from runtime.sglang.smoking import Smoke
+from runtime.sglang.smoking import Outcome, Smoke
 from runtime.sglang.stages import Landmark
 from runtime.sglang.standing import StandingStill
 from runtime.sglang.transport import TransportProof
@@ -45,6 +48,7 @@ class Watch:
         config: EngineConfig,
         wanted: Mapping[str, str],
         shared: Shared,
+        results: Path | None,
         progress: Progress,
         follower: Follower,
         deadlines: Deadlines,
@@ -65,6 +69,7 @@ class Watch:
         self._effective = Effective(wanted)
         self._board = shared.board
         self._plugins = Plugins(config.launch.plugins, shared.proof)
+        self._results = results
         self._main = 0
         self._told = ""
         self._standing = StandingStill()
@@ -235,10 +240,25 @@ class Watch:
         self._poll.unregister(self._smoke.output)
         self._smoke.close()
         self._smoke = None
+        self._keep(outcome)
         if not outcome.ok and limits.smoke_required:
             raise RankFailure(ExitCode.SMOKE_FAILED, f"warmup: {outcome.sentence}")
         (log.info if outcome.ok else log.warning)("smoke: %s", outcome.sentence)
         self._smoked = outcome.sentence if outcome.ok else f"smoke failed: {outcome.sentence}"
+
+    def _keep(self, outcome: Outcome) -> None:
+        config = self._config
+        told = {
+            "at": time.time(),
+            "profile": config.profile,
+            "model": served_model(config),
+            "required": config.launch.smoke_required,
+        }
+        try:
+            if self._results is not None:
+                keep(self._results, self._environment.epoch, outcome, told)
+        except OSError as error:
+            log.warning("the results of the smoke tests are not kept: %s", error)
 
     def _become_ready(self, main: int, now: float) -> None:
         self._main = main

@@ -8,9 +8,9 @@ from fastapi import APIRouter, Request
 from starlette.responses import PlainTextResponse, Response
 
 from sparkd import wire
-from sparkd.api.answer import json
+from sparkd.api.access import by
+from sparkd.api.answer import Encoded, answers, json
 from sparkd.api.problems import MEDIA_TYPE, documented
-from sparkd.api.ring import caller
 from sparkd.core.progress import SILENT
 from sparkd.reconcile.loop import Loop
 from sparkd.reconcile.metrics import Metrics
@@ -22,7 +22,7 @@ _NOT_SERVING: dict[str, Any] = {
 }
 
 
-_REFUSED = documented(401, 403, 409, 413, 503, 507)
+_REFUSED = documented(409, 503, 507)
 
 
 def router(loop: Loop, metrics: Metrics) -> APIRouter:
@@ -30,44 +30,44 @@ def router(loop: Loop, metrics: Metrics) -> APIRouter:
 
     @api.get(
         "/v1/host",
-        response_model=wire.HostStatus,
-        responses=documented(503),
+        responses=documented(304, 503),
         summary="This host, as it sees itself",
     )
-    async def get_host() -> Response:
-        return json(loop.host())
+    @answers(wire.HostStatus)
+    async def get_host(request: Request) -> Response:
+        return Encoded(loop.host()).answer(request)
 
     @api.post(
         "/v1/host/fabric/down",
-        response_model=wire.FabricStatus,
         status_code=202,
-        responses=documented(401, 403, 409, 503, 507),
+        responses=_REFUSED,
     )
+    @answers(wire.FabricStatus)
     async def fabric_down(request: Request) -> Response:
         """Take this host's fabric ports from sparkd and restore them. Refused while the ring is up."""
-        await loop.release(True, caller(request))
+        await loop.release(True, by(request.scope, loop.site.node))
         return json(loop.fabric(), 202)
 
     @api.post(
         "/v1/host/fabric/up",
-        response_model=wire.FabricStatus,
         status_code=202,
-        responses=documented(401, 403, 409, 503, 507),
+        responses=_REFUSED,
     )
+    @answers(wire.FabricStatus)
     async def fabric_up(request: Request) -> Response:
         """Give this host's fabric ports back to sparkd."""
-        await loop.release(False, caller(request))
+        await loop.release(False, by(request.scope, loop.site.node))
         return json(loop.fabric(), 202)
 
     @api.post(
         "/v1/host/fabric/measure",
-        response_model=wire.FabricStatus,
         status_code=202,
-        responses=documented(401, 403, 409, 503, 507),
+        responses=_REFUSED,
     )
+    @answers(wire.FabricStatus)
     async def fabric_measure(request: Request) -> Response:
         """Forget how this host's rails were measured: the next start measures anew. Refused while a rank runs here."""
-        await loop.remeasure(caller(request))
+        await loop.remeasure(by(request.scope, loop.site.node))
         return json(loop.fabric(), 202)
 
     @api.get(
@@ -90,6 +90,6 @@ def router(loop: Loop, metrics: Metrics) -> APIRouter:
     @api.get("/metrics", response_class=PlainTextResponse, responses=documented(503))
     async def get_metrics() -> Response:
         # As a header, since Starlette before 0.35 appends another charset to a media type that has one.
-        return Response(metrics.text(), headers={"Content-Type": _EXPOSITION})
+        return Response(await metrics.text(), headers={"Content-Type": _EXPOSITION})
 
     return api

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import ssl
@@ -14,6 +15,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from sparkd.api.admission import CONNECTIONS, Admission
+from sparkd.api.protocol import LEAVING, With
 
 # Above the peers' tick, so that their kept connections are not closed between two polls.
 _KEEP_ALIVE = 75
@@ -55,8 +57,9 @@ class Listener:
     def __init__(
         self, app: ASGIApp, sock: socket.socket, context: ssl.SSLContext | None = None, per_caller: int = CONNECTIONS
     ) -> None:
+        leave = asyncio.Event()
         config = uvicorn.Config(
-            app,
+            With(app, LEAVING, leave),
             lifespan="off",
             log_config=None,
             access_log=False,
@@ -66,13 +69,14 @@ class Listener:
             http="h11",
             ws="none",
             timeout_keep_alive=_KEEP_ALIVE,
-            limit_concurrency=200,
         )
+        # Without a level of its own uvicorn takes it for one to be traced, and describes every message to nobody.
+        logging.getLogger("uvicorn.asgi").setLevel(logging.WARNING)
         config.load()
         self._server = _Server(config)
+        self._server.leave = leave
         self._server.admission = Admission(self._server, sock, context, per_caller)
         self._server.bound = asyncio.Event()
-        self._server.leave = asyncio.Event()
         self._sock = sock
 
     async def serve(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -11,12 +11,14 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from sparkd import wire
-from sparkd.api.admission import NAMES
 from sparkd.api.answer import EPOCHS, json
+from sparkd.api.callers import NAMES
 from sparkd.api.problems import on_http, on_refusal, problem
 from sparkd.core.intent import Request as Change
 from sparkd.core.model import Report
-from sparkd.reconcile.loop import Loop, Refusal
+from sparkd.reconcile.journals import from_query
+from sparkd.reconcile.loop import Loop
+from sparkd.reconcile.refusal import Refusal
 
 EXAMINE = "examine"
 """The request to look at the own host anew; answered with the report that follows."""
@@ -57,7 +59,11 @@ def peer_app(loop: Loop) -> ASGIApp:
         # An operator is named by the node that was asked; by whom it was handed over, the certificate says.
         way = "" if any(asked.by.endswith(f" on {name}") for name in _names(request)) else " by way of "
         by = asked.by + (way and way + (", ".join(sorted(_names(request))) or "nobody"))
-        made = await loop.conduct(cast(Change, asked.request), by, asked.reason, force=asked.force, drain=asked.drain)
+        what = cast(Change, asked.request)
+        options: Any = {"force": asked.force, "drain": asked.drain, "expect": asked.expect}
+        if asked.trial:
+            return json(await loop.rehearse(what, by, asked.reason, **options))
+        made = await loop.conduct(what, by, asked.reason, **options)
         return json(made, 202)
 
     async def incidents(_: Request) -> Response:
@@ -69,12 +75,24 @@ def peer_app(loop: Loop) -> ASGIApp:
             return problem("bad-request", f"query.epoch: {epoch!r} is no epoch")
         return json(await loop.own_incident(int(epoch)))
 
+    async def smoke(_: Request) -> Response:
+        return json(await loop.own_smokes())
+
+    async def logs(request: Request) -> Response:
+        try:
+            asked = from_query(request.query_params)
+        except ValueError as error:
+            return problem("bad-request", str(error))
+        return Response(await loop.own_logs(asked), media_type="application/json")
+
     return _Application(
         {
             "/peer/v1/report": {"GET": get_report, "POST": exchange},
             "/peer/v1/intent": {"POST": intent},
             "/peer/v1/incidents": {"GET": incidents},
             "/peer/v1/incident": {"GET": incident},
+            "/peer/v1/smoke": {"GET": smoke},
+            "/peer/v1/logs": {"GET": logs},
         }
     )
 

@@ -15,7 +15,7 @@ from sparkd.cli.certificates import Pair, expiry, issue, make_ca
 from sparkd.cli.failure import Exit, Failure
 from sparkd.config import ConfigError, Settings, load, load_cluster
 
-FILES = ("tls/ca.crt", "tls/node.crt", "tls/node.key", "cluster.key", "token", "sparkd.toml")
+FILES = ("tls/ca.crt", "tls/node.crt", "tls/node.key", "cluster.key", "sparkd.toml")
 """Of each node. sparkd.toml comes last, since its presence is what makes a machine configured."""
 CA = "ca"
 GROUP = "sparkd"
@@ -23,7 +23,7 @@ GROUP = "sparkd"
 
 @dataclass(frozen=True)
 class Made:
-    """What create has written. kept: an earlier CA, token and key are still in force."""
+    """What create has written. kept: an earlier CA and key are still in force."""
 
     nodes: tuple[str, ...]
     kept: bool
@@ -32,7 +32,7 @@ class Made:
 def create(description: Path, out: Path, *, force: bool, now: datetime) -> Made:
     """Write OUT/ca and OUT/NODE for each node of the description. Raises Failure, before it has written anything.
 
-    force: go on in an existing OUT, with its CA, token and cluster key, so that nodes which already have theirs and
+    force: go on in an existing OUT, with its CA and cluster key, so that nodes which already have theirs and
     nodes which get new files still trust each other.
     """
     try:
@@ -44,11 +44,10 @@ def create(description: Path, out: Path, *, force: bool, now: datetime) -> Made:
         text = f'{description}: cluster.node: found a node named "{CA}", expected another name: the CA is kept there'
         raise Failure(Exit.CONFIG, text)
     if not force and out.exists() and (not out.is_dir() or any(out.iterdir())):
-        hint = "choose another directory, or --force: its CA, token and key stay, certificates and sparkd.toml are new"
+        hint = "choose another directory, or --force: its CA and key stay, certificates and sparkd.toml are new"
         raise Failure(Exit.CONFIG, f"{out} exists", hint)
     text = description.read_text(encoding="utf-8")
     ca = _kept_ca(out) or make_ca(cluster.name, now)
-    token = _kept(out, "token") or f"{secrets.token_hex(24)}\n".encode()
     cluster_key = _kept(out, "cluster.key") or f"{secrets.token_hex(32)}\n".encode()
     kept = (out / CA / "ca.key").exists()
     files = {Path(CA, "ca.key"): ca.key, Path(CA, "ca.crt"): ca.certificate}
@@ -57,7 +56,7 @@ def create(description: Path, out: Path, *, force: bool, now: datetime) -> Made:
             pair = issue(ca, node.name, node.address, now)
         except ValueError as error:
             raise Failure(Exit.CONFIG, f"{out / CA}: no usable CA: {error}") from error
-        contents = (ca.certificate, pair.certificate, pair.key, cluster_key, token, _for_node(text, node.name))
+        contents = (ca.certificate, pair.certificate, pair.key, cluster_key, _for_node(text, node.name))
         files |= {Path(node.name, name): content for name, content in zip(FILES, contents, strict=True)}
     try:
         for name, content in files.items():
@@ -104,8 +103,6 @@ def install(bundle: Path, root: Path, owner: int, group: int) -> list[str]:
     kept = []
     for name in FILES:
         source, target = bundle / name, etc / name
-        if not source.exists():
-            continue  # a token is not obligatory
         content = source.read_bytes()
         if name == "sparkd.toml" and target.exists() and target.read_bytes() != content:
             backup = target.with_name("sparkd.toml.old")

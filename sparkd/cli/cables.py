@@ -15,6 +15,8 @@ from sparkd.core import cabling
 CAGES = {port.device: port.cage for port in PORTS}
 _GAP = "----"
 _HEARS = "hears "
+FAULTS = ("no ", "carrier ", _HEARS)
+"""How the state of an end begins that is not as it should be, however the ring is wanted."""
 
 
 def in_order(cables: Sequence[str], nodes: Sequence[str]) -> tuple[CablePair, ...] | None:
@@ -52,7 +54,7 @@ def block(ring: Json, style: Style, plan: Sequence[str] = ()) -> list[str]:
     pair = len(nodes) == 2
     table = [["Cables", "", "", "", "", ""] if pair else ["Cables", "port 0", "", "port 1", "", ""]]
     for a, b in cables:
-        here, there = (_end(known.get(end.node, {}), end, far) for end, far in ((a, b), (b, a)))
+        here, there = (end_state(known.get(end.node, {}), end, far) for end, far in ((a, b), (b, a)))
         left, right = (str(a), str(b)) if pair else (a.node, b.node)
         table.append([f"  {left}", here, _wire(here, there), there, right, rates.of_cable(ring, a)])
     head, *lines = [style.fit("  ".join(row).rstrip()) for row in columns(table)]
@@ -109,7 +111,7 @@ def _bottom(edge: str) -> str:
     return f"'{edge}'"
 
 
-def _end(row: Json, here: Socket, far: Socket) -> str:
+def end_state(row: Json, here: Socket, far: Socket) -> str:
     """The state of one end, or what is heard there if that is not the far end."""
     state = _cage(row.get("ends"), here.cage)
     told = [one for one in rows(row, "neighbours") if CAGES.get(str(one.get("device"))) == here.cage]
@@ -145,6 +147,6 @@ def _wire(here: str, there: str) -> str:
     states = {here, there}
     if states == {"ok"}:
         return "===="
-    if any(state.startswith(("no ", "carrier ", _HEARS)) for state in states):
+    if any(state.startswith(FAULTS) for state in states):
         return "-X-"
     return "????" if "unknown" in states else "----"

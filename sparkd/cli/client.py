@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import re
 import socket
 import time
 import urllib.parse
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sparkd.cli.failure import Exit, Failure
+from sparkd.cli.failure import Exit, Failure, exit_of
 from sparkd.config import DEFAULT_CONFIG
 
 SOCKET = Path("/run/sparkd/api.sock")
-TOKEN_FILE = Path("/etc/sparkd/token")
 _BODY_LIMIT = 16 * 1024 * 1024
+_NOT_MODIFIED, _PROBLEMS = 304, 400
+_EVENT_STREAM = "text/event-stream"
 _NOT_CONFIGURED = (
     "make a configuration with `sparkctl cluster create` and put it here with `sparkctl cluster install`; "
     "see sparkctl(1)"
 )
 _NOT_RUNNING = "systemctl start sparkd; if it fails: sparkd --check-config; journalctl -u sparkd -n 20"
 # What the API advises is for programs that talk to it themselves.
-_HINTS = {"token-missing": f"--token-file FILE, with the token that is in {TOKEN_FILE}; or leave --url out"}
-_EXITS = {401: Exit.DENIED, 403: Exit.DENIED, 409: Exit.REFUSED, 503: Exit.UNREACHABLE}
+_HINTS = {
+    "token-missing": "--token-file FILE, with a token of `sparkctl token create`; or leave --url out, "
+    "and be root or in group sparkd"
+}
 
 Json = dict[str, Any]
 
@@ -63,25 +68,57 @@ class Client:
         """The JSON object that answers a change. Raises Failure, with findings if the ring refused it."""
         return self._ask("POST", path)
 
+    def news(self, path: str, tag: str) -> tuple[Json | None, str]:
+        """The JSON object at the path with its entity tag; None in its place if it is still the one with that tag.
+
+        Raises Failure. A daemon without tags gives the object each time.
+        """
+        status, body, tag_now = self._exchange("GET", path, tag)
+        if status == _NOT_MODIFIED:
+            return None, tag
+        return body if status < _PROBLEMS else self.get(path), tag_now
+
+    @contextlib.contextmanager
+    def stream(self, path: str) -> Iterator[http.client.HTTPResponse | None]:
+        """The server-sent events at the path, to be read line by line; None if there are none. Raises Failure."""
+        connection = self._connection()
+        try:
+            connection.request("GET", path, headers=self._headers("text/event-stream, application/json;q=0.5"))
+            response = connection.getresponse()
+            streams = response.status < _PROBLEMS and response.getheader("Content-Type", "").startswith(_EVENT_STREAM)
+            yield response if streams else None
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from error
+        finally:
+            connection.close()
+
     def _ask(self, method: str, path: str) -> Json:
         end = time.monotonic() + self.patience
         while True:
-            status, body = self._exchange(method, path)
-            if status < 400:
+            status, body, _ = self._exchange(method, path)
+            if status < _PROBLEMS:
                 return body
             if body.get("code") != "starting" or time.monotonic() > end:
                 raise _refusal(status, body)
             time.sleep(0.2)
 
-    def _exchange(self, method: str, path: str) -> tuple[int, Json]:
-        connection = (
-            _UnixConnection(self.unix, self.timeout)
-            if self.tcp is None
-            else http.client.HTTPConnection(*self.tcp, timeout=self.timeout)
-        )
-        headers = {"Connection": "close", "Accept": "application/json"}
-        if self.token is not None and method != "GET":
+    def _connection(self) -> http.client.HTTPConnection:
+        if self.tcp is None:
+            return _UnixConnection(self.unix, self.timeout)
+        return http.client.HTTPConnection(*self.tcp, timeout=self.timeout)
+
+    def _headers(self, accept: str) -> dict[str, str]:
+        headers = {"Connection": "close", "Accept": accept}
+        if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
+        return headers
+
+    def _exchange(self, method: str, path: str, tag: str = "") -> tuple[int, Json, str]:
+        """Status, JSON object and entity tag, if it has one. tag: of the object that the caller has."""
+        connection = self._connection()
+        headers = self._headers("application/json")
+        if tag:
+            headers["If-None-Match"] = tag
         try:
             connection.request(method, path, headers=headers)
             response = connection.getresponse()
@@ -92,6 +129,8 @@ class Client:
             raise self._unreachable(error) from error
         finally:
             connection.close()
+        if response.status == _NOT_MODIFIED:
+            return response.status, {}, tag
         try:
             answer = json.loads(body)
         except ValueError:
@@ -99,7 +138,7 @@ class Client:
         if not isinstance(answer, dict):
             text = f"{self._where} gave an answer that is not sparkd's (status {response.status})"
             raise Failure(Exit.ERROR, text)
-        return response.status, answer
+        return response.status, answer, response.getheader("ETag", "")
 
     @property
     def _where(self) -> str:
@@ -141,24 +180,23 @@ def parse_url(url: str) -> tuple[str, int]:
 
 
 def read_token(file: Path | None) -> str | None:
-    """The token in the file, or in the default one if there is none given and it can be read. Raises Failure."""
-    path = file or TOKEN_FILE
+    """The token in the file; None without one. Raises Failure."""
+    if file is None:
+        return None
     try:
-        token = path.read_text(encoding="ascii").strip()
+        token = file.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
-        if file is None:
-            return None
         reason = error.strerror if isinstance(error, OSError) else "not ASCII"
-        raise Failure(Exit.CONFIG, f"cannot read the token in {path}: {reason}") from error
+        raise Failure(Exit.CONFIG, f"cannot read the token in {file}: {reason}") from error
     if not token.isprintable() or " " in token or not token:
-        raise Failure(Exit.CONFIG, f"{path} holds no token: expected one word")
+        raise Failure(Exit.CONFIG, f"{file} holds no token: expected one word")
     return token
 
 
 def _refusal(status: int, body: Json) -> Failure:
     findings = body.get("findings")
     return Failure(
-        _EXITS.get(status, Exit.ERROR),
+        exit_of(status),
         str(body.get("detail") or body.get("title") or f"status {status}"),
         _HINTS.get(str(body.get("code"))) or str(body.get("hint") or ""),
         findings if isinstance(findings, list) else (),

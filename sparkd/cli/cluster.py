@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import json
 import os
 import socket
 from datetime import UTC, datetime
@@ -28,33 +29,38 @@ def add_commands(commands: Commands) -> None:
     command = inner.add_parser("create", help=text, description=f"{text.capitalize()}. They are secrets.")
     command.add_argument("file", type=Path, metavar="CLUSTER.toml", help="a [cluster] table; others as in sparkd.toml")
     command.add_argument("--out", type=Path, required=True, metavar="DIR", help="gets DIR/ca and DIR/NODE")
-    force = "go on in an existing DIR: its CA, token and cluster key stay, all else is made anew"
+    force = "go on in an existing DIR: its CA and cluster key stay, all else is made anew"
     command.add_argument("--force", action="store_true", help=force)
-    command.set_defaults(run=lambda options: create(options.file, options.out, force=options.force))
+    command.set_defaults(
+        run=lambda options: create(options.file, options.out, force=options.force, as_json=options.json)
+    )
 
     text = "put the files of this node under /etc/sparkd, as root"
     command = inner.add_parser("install", help=text, description=f"{text.capitalize()}.")
     command.add_argument("dir", type=Path, metavar="DIR/NODE", help="a directory that create has made")
     root = "install into the file system of another machine, mounted at ROOT"
     command.add_argument("--root", type=Path, default=Path("/"), help=root)
-    command.set_defaults(run=lambda options: install(options.dir, options.root))
+    command.set_defaults(run=lambda options: install(options.dir, options.root, as_json=options.json))
 
 
-def create(description: Path, out: Path, *, force: bool) -> Exit:
+def create(description: Path, out: Path, *, force: bool, as_json: bool = False) -> Exit:
     """Write the files of all nodes and say what to do with them."""
     # cryptography takes longer to import than all other commands to run.
     from sparkd.cli import bundle
 
     made = bundle.create(description, out, force=force, now=datetime.now(UTC))
+    if as_json:
+        say(json.dumps({"nodes": {node: str(out / node) for node in made.nodes}, "kept": made.kept}, indent=2))
+        return Exit.OK
     if made.kept:
-        say(f"{out}: kept the CA, the token and the cluster's key; certificates and sparkd.toml are new")
+        say(f"{out}: kept the CA and the cluster's key; certificates and sparkd.toml are new")
     for node in made.nodes:
         say(f"{out / node}: copy it to {node}; there, as root: sparkctl cluster install {node}")
     say(f"{out / bundle.CA}: signs further nodes; keep it in a safe place, on none of the nodes")
     return Exit.OK
 
 
-def install(directory: Path, root: Path) -> Exit:
+def install(directory: Path, root: Path, *, as_json: bool = False) -> Exit:
     """Check the files of this node, put them in place and say how to go on."""
     from sparkd.cli import bundle
 
@@ -69,7 +75,7 @@ def install(directory: Path, root: Path) -> Exit:
     except OSError as error:
         raise Failure(Exit.ERROR, f"cannot install: {error}") from error
     target = root / "etc/sparkd/sparkd.toml"
-    for backup in kept:
+    for backup in () if as_json else kept:
         say(f"{backup}: the configuration that was here")
     try:
         # Drop-ins that were here before now change another file than they were written for.
@@ -77,6 +83,10 @@ def install(directory: Path, root: Path) -> Exit:
     except ConfigError as error:
         raise Failure(Exit.CONFIG, f"installed, but it cannot be used as it is:\n{error}") from error
     node = settings.cluster.node(settings.node)
+    if as_json:
+        document = {"node": node.name, "rank": node.rank, "file": str(target), "kept": [str(path) for path in kept]}
+        say(json.dumps(document, indent=2))
+        return Exit.OK
     say(f"{target}: this machine is {node.name}, rank {node.rank} of {settings.cluster.name}")
     if root == Path("/") and not _own_address(str(node.address)):
         say(f"warning: {node.address} is not an address of this machine now; is this {node.name}?")

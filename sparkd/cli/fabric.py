@@ -32,38 +32,50 @@ def add_commands(
 
     more = "Other nodes keep theirs. It is refused while the ring is up, and holds until `fabric up`."
     command = add("down", "restore the fabric ports of this node as sparkd found them, and leave them alone", more)
-    command.set_defaults(run=lambda options: down(client(options)))
+    command.set_defaults(run=lambda options: down(client(options), as_json=options.json))
 
     command = add("up", "let sparkd configure the fabric ports of this node again", "Other nodes are left as they are.")
-    command.set_defaults(run=lambda options: up(client(options)))
+    command.set_defaults(run=lambda options: up(client(options), as_json=options.json))
 
     more = "It is refused while a rank runs on this node. Other nodes keep what was measured between them."
     command = add("measure", "forget how the rails of this node were measured: the next start measures them anew", more)
-    command.set_defaults(run=lambda options: measure(client(options)))
+    command.set_defaults(run=lambda options: measure(client(options), as_json=options.json))
 
     command = add("show", "show the fabric ports of this node and what they are cabled to", "")
     command.add_argument("--json", action="store_true", help="print what the API says")
     command.set_defaults(run=lambda options: show(client(options), as_json=options.json))
 
 
-def down(client: Client) -> Exit:
+def down(client: Client, *, as_json: bool = False) -> Exit:
     """Take the ports from sparkd. Raises Failure while the ring needs them."""
-    node = clean(client.post("/v1/host/fabric/down").get("node"))
+    answer = client.post("/v1/host/fabric/down")
+    node = clean(answer.get("node"))
+    if as_json:
+        say(json.dumps(answer, indent=2))
+        return Exit.OK
     say(f"{node}: sparkd restores its fabric ports as it found them and leaves them alone; other nodes keep theirs")
     say(f"{node}: no ring can start until, here: sparkctl fabric up")
     return Exit.OK
 
 
-def up(client: Client) -> Exit:
+def up(client: Client, *, as_json: bool = False) -> Exit:
     """Give the ports back to sparkd."""
-    node = clean(client.post("/v1/host/fabric/up").get("node"))
+    answer = client.post("/v1/host/fabric/up")
+    node = clean(answer.get("node"))
+    if as_json:
+        say(json.dumps(answer, indent=2))
+        return Exit.OK
     say(f"{node}: sparkd configures its fabric ports again; other nodes are as they were")
     return Exit.OK
 
 
-def measure(client: Client) -> Exit:
+def measure(client: Client, *, as_json: bool = False) -> Exit:
     """Forget what was measured. Raises Failure while a rank runs here."""
-    node = clean(client.post("/v1/host/fabric/measure").get("node"))
+    answer = client.post("/v1/host/fabric/measure")
+    node = clean(answer.get("node"))
+    if as_json:
+        say(json.dumps(answer, indent=2))
+        return Exit.OK
     say(f"{node}: what was measured of its rails is forgotten; the next start measures them again")
     return Exit.OK
 

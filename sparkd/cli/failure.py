@@ -8,30 +8,43 @@ from typing import Any
 
 
 class Exit(enum.IntEnum):
-    OK = 0
-    ERROR = 1
-    USAGE = 2
-    REFUSED = 3
-    DENIED = 4
-    UNREACHABLE = 5
-    TIMEOUT = 6
-    CONFIG = 7
-    DOUBT = 8
-    INTERRUPTED = 130
+    """The one table of how commands end. `meaning` is what --help says, and sparkctl(1) in more words."""
+
+    meaning: str
+
+    def __new__(cls, code: int, meaning: str) -> Exit:
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.meaning = meaning
+        return member
+
+    OK = 0, "done; with --wait: the ring is as asked"
+    ERROR = 1, "it did not work, the ring went another way than asked, or (doctor) a start would be refused"
+    USAGE = 2, "wrong usage of the command"
+    REFUSED = 3, "refused by the ring, or (plan --discover) the cables are not one ring; the findings say why"
+    DENIED = 4, "not allowed: no token or a wrong one, no permission, not root"
+    UNREACHABLE = 5, "sparkd does not answer, here or on the conductor"
+    TIMEOUT = 6, "--timeout has passed"
+    CONFIG = 7, "a configuration, description, bundle or profile is missing or faulty"
+    DOUBT = 8, "nothing refuses a start, but something is to be mended or cannot be told (doctor, profile check)"
+    INTERRUPTED = 130, "interrupted"
 
 
-MEANINGS = {
-    Exit.OK: "done; with --wait: the ring is as asked",
-    Exit.ERROR: "it did not work, the ring went another way than asked, or (doctor) a start would be refused",
-    Exit.USAGE: "wrong usage of the command",
-    Exit.REFUSED: "refused by the ring, or (plan --discover) the cables are not one ring; the findings say why",
-    Exit.DENIED: "not allowed: no token or a wrong one, no permission, not root",
-    Exit.UNREACHABLE: "sparkd does not answer, here or on the conductor",
-    Exit.TIMEOUT: "--timeout has passed",
-    Exit.CONFIG: "a configuration, description, bundle or profile is missing or faulty",
-    Exit.DOUBT: "nothing refuses a start, but something is to be mended or cannot be told (doctor, profile check)",
-    Exit.INTERRUPTED: "interrupted",
+MEANINGS = {code: code.meaning for code in Exit}
+
+_BY_STATUS = {
+    401: Exit.DENIED,
+    403: Exit.DENIED,
+    409: Exit.REFUSED,
+    412: Exit.REFUSED,
+    429: Exit.DENIED,
+    503: Exit.UNREACHABLE,
 }
+
+
+def exit_of(status: int) -> Exit:
+    """How a command ends that the API has answered with this HTTP status, of 400 or above."""
+    return _BY_STATUS.get(status, Exit.ERROR)
 
 
 class Failure(Exception):
@@ -46,3 +59,8 @@ class Failure(Exception):
         self.text = text
         self.hint = hint
         self.findings = tuple(findings)
+
+    def document(self) -> dict[str, Any]:
+        """What a program gets in place of the answer that it has asked for with --json."""
+        error = {"exit": int(self.exit_code), "kind": self.exit_code.name.lower(), "text": self.text}
+        return {"error": {**error, "hint": self.hint, "findings": list(self.findings)}}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from sparkd.cli.answer import Json, rows
 from sparkd.cli.client import Client
 from sparkd.cli.failure import Exit, Failure
-from sparkd.cli.text import Style, clean, columns, say, style_of
+from sparkd.cli.text import Style, clean, columns, say, style_of, whole_lines
 
 if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -43,7 +43,7 @@ def _run(client: Client, options: argparse.Namespace) -> Exit:
 def incidents(client: Client, *, as_json: bool) -> Exit:
     """List the failures that any node has kept something of, the newest first."""
     answer = client.get("/v1/incidents")
-    say(json.dumps(answer, indent=2) if as_json else "\n".join(_listed(answer, style_of(sys.stdout))))
+    say(json.dumps(answer, indent=2) if as_json else "\n".join(_listed(answer, whole_lines(sys.stdout))))
     return Exit.OK
 
 

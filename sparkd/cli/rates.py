@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ring_mesh import PORTS, Socket
 from sparkd.cli.answer import Json, number, rows
 from sparkd.cli.text import clean
+
+_FAULTS = {"rail-degraded-13g": "slow", "mtu-wrong": "large packets lost"}
 
 
 def of_device(ring: Json, node: str, device: str) -> str:
@@ -29,6 +33,15 @@ def of_cable(ring: Json, end: Socket) -> str:
         told.append("?" if rate is None else f"{rate:.3g}")
     methods = {clean(rail.get("method")) for rail in rails if rail is not None}
     return f"{' + '.join(told)} Gb/s{' by TCP' if 'tcp' in methods else ''}"
+
+
+def fault(ring: Json, ends: Iterable[Socket]) -> str:
+    """What a measurement of the rails of that cable has found wrong, in a few words; empty if it has not."""
+    devices = {(end.node, port.device) for end in ends for port in PORTS if port.cage == end.cage}
+    for finding in rows(ring, "findings"):
+        if (finding.get("node"), finding.get("subject")) in devices and finding.get("id") in _FAULTS:
+            return _FAULTS[clean(finding.get("id"))]
+    return ""
 
 
 def _rail(ring: Json, node: str, device: str) -> Json | None:

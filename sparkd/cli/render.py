@@ -9,8 +9,8 @@ from sparkd.cli import cables, ends
 from sparkd.cli.answer import Json, rows, words
 from sparkd.cli.text import PHASE_COLOURS, Style, bar, clean, columns, duration
 
-_SEVERITY_COLOURS = {"refuse": "red", "repair": "yellow", "warn": "yellow"}
-_STATE_COLOURS = {"ready": "green", "starting": "yellow", "stopping": "yellow", "ended": "red", "unknown": "yellow"}
+SEVERITY_COLOURS = {"refuse": "red", "repair": "yellow", "warn": "yellow"}
+STATE_COLOURS = {"ready": "green", "starting": "yellow", "stopping": "yellow", "ended": "red", "unknown": "yellow"}
 # Reasons that say no more than who wanted what.
 _ASKED = ("asked", "start asked for", "stop asked for")
 # How many deaths the daemon keeps.
@@ -46,7 +46,7 @@ def findings(found: Iterable[Json], style: Style, width: int = 6) -> list[str]:
         head = f"{clean(finding.get('node'))}: {clean(finding.get('id'))}, {clean(finding.get('subject'))}"
         if others:
             head = f"{' and '.join(map(ends.place, (finding, *others)))}: {clean(finding.get('id'))}"
-        lines.append(f"  {style.paint(f'{word:<{width}}', _SEVERITY_COLOURS.get(severity))}  {head}")
+        lines.append(f"  {style.paint(f'{word:<{width}}', SEVERITY_COLOURS.get(severity))}  {head}")
         lines += details(finding, style, width + 4, others)
     return lines
 
@@ -69,14 +69,14 @@ def details(finding: Json, style: Style, indent: int, others: Sequence[Json] = (
     return lines
 
 
-def _summary(ring: Json, phase: str) -> str:
+def summary(ring: Json, phase: str) -> str:
     # Some summaries start with the phase, which stands in front of it here.
     return clean(ring.get("summary")).removeprefix(f"{phase}: ") or "no summary"
 
 
 def _head(ring: Json, style: Style) -> list[str]:
     phase = clean(ring.get("phase")) or "unknown"
-    first, *more = style.wrap(_summary(ring, phase), f"{phase.upper()}  ", "  ")
+    first, *more = style.wrap(summary(ring, phase), f"{phase.upper()}  ", "  ")
     engine = ring.get("engine")
     engine = engine if isinstance(engine, dict) else {}
     profile = clean(engine.get("profile"))
@@ -85,7 +85,7 @@ def _head(ring: Json, style: Style) -> list[str]:
     conductor = clean(ring.get("conductor"))
     told = [
         f"ring {clean(ring.get('cluster'))}, epoch {clean(ring.get('epoch'))}",
-        _wanted(ring),
+        wanted(ring),
         *_budget(ring),
         f"engine {runs}, {_address(engine, conductor)}",
         *([f"added to the engine: {', '.join(adapters)}"] if adapters else []),
@@ -100,7 +100,7 @@ def _address(engine: Json, conductor: str) -> str:
     return f"OpenAI API on {conductor}: {url}" if url else f"API on {conductor} {clean(engine.get('api'))}"
 
 
-def _wanted(ring: Json) -> str:
+def wanted(ring: Json) -> str:
     """What the ring is to do, and who or what has last said so: the API tells no more than the latest intent."""
     want, by, reason = (clean(ring.get(key)) for key in ("want", "by", "reason"))
     if by == "recovery":
@@ -111,7 +111,7 @@ def _wanted(ring: Json) -> str:
     if by in ("", "nobody"):
         return f"wanted {want}: {reason}"
     # Over which socket is for the journal.
-    by = re.sub(r"^operator (?:over the Unix socket|at \S+) on ", "operator on ", by)
+    by = re.sub(r" \((?:uid \d+|token)\)(?: at \S+)? on ", " on ", by)
     return f"wanted {want} by {by}" if reason in _ASKED else f"wanted {want} by {by}: {reason}"
 
 
@@ -132,7 +132,7 @@ def _waits(ring: Json, style: Style) -> list[str]:
     title = "Waits for"
     if ring.get("phase") == "degraded":
         # Its ranks serve. What is amiss is told once, by the findings and the peers as far as they tell it.
-        told = {_as_wait(finding) for finding in rows(ring, "findings")}
+        told = {as_wait(finding) for finding in rows(ring, "findings")}
         silent = tuple(f"{clean(peer.get('node'))} has not answered " for peer in rows(ring, "peers"))
         waits = tuple(wait for wait in waits if wait not in told and not wait.startswith(silent))
         title = "Not as it should be"
@@ -140,7 +140,7 @@ def _waits(ring: Json, style: Style) -> list[str]:
     return [style.paint(title, "bold"), *lines] if lines else []
 
 
-def _as_wait(finding: Json) -> str:
+def as_wait(finding: Json) -> str:
     """The finding as a sentence, as the daemon says it among what is waited for."""
     node, subject, observed, expected = (clean(finding.get(key)) for key in ("node", "subject", "observed", "expected"))
     return f"{node}: {subject}: {observed}; expected {expected}"
@@ -164,7 +164,7 @@ def _ranks(ring: Json, style: Style) -> list[str]:
     for row, cells in zip(ranks, columns(table), strict=True):
         indent = sum(len(cell) + 2 for cell in cells[:-1])
         cells[-1] = style.fit(cells[-1], indent)
-        cells[2] = style.paint(cells[2], _STATE_COLOURS.get(clean(row.get("state"))))
+        cells[2] = style.paint(cells[2], STATE_COLOURS.get(clean(row.get("state"))))
         lines.append("  ".join(cells).rstrip())
     units = sorted({clean(row.get("unit")) for row in ranks if row.get("state") != "down"})
     return [f"{style.paint('Ranks', 'bold')}  {', '.join(units)}".rstrip(), *lines]

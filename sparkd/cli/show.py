@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import ring_mesh
-from sparkd.cli import cables, render
+from sparkd.cli import cables, render, watching
 from sparkd.cli.answer import Json, rows
 from sparkd.cli.client import Client
 from sparkd.cli.failure import Exit, Failure
-from sparkd.cli.text import PHASE_COLOURS, Style, clean, say, style_of, terminal_columns
+from sparkd.cli.text import PHASE_COLOURS, Style, clean, say, style_of, terminal_columns, whole_lines
 
 POLL = 1.0
 _LIMIT = 500
@@ -24,14 +24,27 @@ _LIMIT = 500
 _TEXT, _HANGING, _NARROWEST = 40, 21, 70
 
 
-def status(client: Client, *, as_json: bool, watch: bool) -> Exit:
-    """Print the status; with `watch`, again and again until interrupted, also over a restart of sparkd."""
+def status(client: Client, *, as_json: bool, watch: bool, full: bool = False) -> Exit:
+    """Print the status; with `watch`, again and again until interrupted, also over a restart of sparkd.
+
+    On a terminal it is one screen, unless `full`: then, and elsewhere, it is all that there is to say.
+    """
+    one_screen = not full and terminal_columns(sys.stdout) is not None
     if watch:
         with contextlib.suppress(KeyboardInterrupt):
+            if one_screen and not as_json:
+                return watching.watch(client)
             _watch(client, as_json=as_json)
         return Exit.OK
     ring = client.get("/v1/ring")
-    say(json.dumps(ring, indent=2) if as_json else _status(client, ring))
+    if as_json:
+        say(json.dumps(ring, indent=2))
+    elif one_screen:
+        height = shutil.get_terminal_size((80, 24)).lines - 1  # one is the shell's
+        looked = watching.Beside(client)
+        say("\n".join(watching.frame(ring, style_of(sys.stdout), looked.of(ring), height)))
+    else:
+        say(_status(client, ring))
     return Exit.OK
 
 
@@ -45,6 +58,7 @@ def _status(client: Client, ring: Json) -> str:
 
 
 def _watch(client: Client, *, as_json: bool) -> None:
+    """For a program or a file: each news, one after the other."""
     told = ""
     while True:
         try:
@@ -56,10 +70,7 @@ def _watch(client: Client, *, as_json: bool) -> None:
             if failure.exit_code != Exit.UNREACHABLE:
                 raise
             news, text = str(failure), "" if as_json else f"{failure} (trying again)"
-        if sys.stdout.isatty() and not as_json:
-            # Home, the text with the rest of each line erased, then erase what is below: a full clear would flicker.
-            say("\x1b[H" + text.replace("\n", "\x1b[K\n") + "\x1b[K\x1b[J")
-        elif news != told and text:
+        if news != told and text:
             say(text if as_json else f"{text}\n")
         told = news
         time.sleep(POLL)
@@ -82,9 +93,7 @@ def plan(client: Client, *, as_json: bool) -> Exit:
 
 def events(client: Client, *, as_json: bool, follow: bool) -> Exit:
     """Print the events that sparkd has kept; with `follow`, new ones until interrupted, also over its restart."""
-    style = style_of(sys.stdout)
-    # A file or a pipe gets each event on one line, whatever its length.
-    style = replace(style, width=max(terminal_columns(sys.stdout) or sys.maxsize, _NARROWEST))
+    style = whole_lines(sys.stdout, _NARROWEST)
     after = _tell(client, 0, style, as_json=as_json)
     if follow:
         with contextlib.suppress(KeyboardInterrupt):

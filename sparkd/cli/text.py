@@ -7,9 +7,12 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from typing import IO, Any
 
+COLOURS = ("auto", "always", "never")
+_when_colour: ContextVar[str] = ContextVar("colour", default="auto")
 _CODES = {"bold": "1", "red": "31", "green": "32", "yellow": "33", "dim": "2"}
 PHASE_COLOURS = {
     "ready": "green",
@@ -45,11 +48,22 @@ class Style:
 
 
 def style_of(stream: IO[str], environment: Mapping[str, str] = os.environ) -> Style:
-    """Colour on terminals only, and without NO_COLOR (any value but none, see no-color.org); 80 to 100 columns."""
+    """80 to 100 columns. Colour as --color says; by default on terminals only, and without NO_COLOR (any value but
+    none, see no-color.org)."""
     terminal = stream.isatty()
     columns = shutil.get_terminal_size((100, 24)).columns if terminal else 100
     colour = terminal and not environment.get("NO_COLOR") and environment.get("TERM") != "dumb"
-    return Style(min(max(columns, 80), 100), colour)
+    return Style(min(max(columns, 80), 100), {"auto": colour, "always": True, "never": False}[_when_colour.get()])
+
+
+def whole_lines(stream: IO[str], narrowest: int = 0) -> Style:
+    """As style_of, but as wide as the terminal is; a file or a pipe gets each line whole, whatever its length."""
+    return replace(style_of(stream), width=max(terminal_columns(stream) or sys.maxsize, narrowest))
+
+
+def use_colour(when: str) -> None:
+    """`when`: one of COLOURS, for all that is written from here on."""
+    _when_colour.set(when)
 
 
 def terminal_columns(stream: IO[str], environment: Mapping[str, str] = os.environ) -> int | None:

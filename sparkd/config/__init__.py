@@ -15,7 +15,7 @@ from pathlib import Path
 from ring_mesh import FABRIC_DEVICES, Cluster, free_range, overlaps, plan
 from ring_mesh.cluster import shown
 from sparkd.config.files import Document, read
-from sparkd.config.secrets import MADE_BY, check_modes, check_tls, read_cluster_key, read_token
+from sparkd.config.secrets import MADE_BY, check_modes, check_pair, check_tls, read_cluster_key
 from sparkd.config.settings import ConfigError, Engine, Listen, Paths, Problem, Settings
 from sparkd.config.tables import Checker
 
@@ -36,12 +36,17 @@ __all__ = [
 
 
 def load(
-    path: Path = DEFAULT_CONFIG, environment: Mapping[str, str] = os.environ, *, installed: bool = True
+    path: Path = DEFAULT_CONFIG,
+    environment: Mapping[str, str] = os.environ,
+    *,
+    installed: bool = True,
+    secrets: bool = True,
 ) -> Settings:
     """The configuration of this node. Raises ConfigError with every problem of all its files.
 
     environment: STATE_DIRECTORY and RUNTIME_DIRECTORY of systemd, if they are set. installed: the files are in their
     place; before that, for example on a memory stick without modes, a secret that everyone can read is no problem.
+    secrets: read those as well; without them, which is for looking alone, the key is empty.
     """
     document = read(path, f"the configuration of this node, {MADE_BY}", drop_ins=True)
     paths = Paths.beside(path, environment)
@@ -50,18 +55,22 @@ def load(
     cluster = check.cluster()
     engine, listen = check.engine_and_listen()
     policy, tick = check.policy_and_tick()
-    keeping = check.keeping()
+    keeping, api = check.keeping(), check.api(listen, engine)
     addresses = {member.name: member.address for member in cluster.nodes} if cluster else {}
     if node is not None and cluster is not None and node not in addresses:
         check.add("node.name", shown(node), f"one of {', '.join(addresses)}")
-    token = read_token(paths.token, check.problems)
-    cluster_key = read_cluster_key(paths.cluster_key, check.problems)
-    check_tls(paths.tls, node, addresses.get(node or ""), check.problems)
-    if installed:
-        check_modes([paths.token, paths.cluster_key, paths.tls / "node.key"], check.problems)
+    cluster_key = read_cluster_key(paths.cluster_key, check.problems) if secrets else b""
+    if secrets:
+        check_tls(paths.tls, node, addresses.get(node or ""), check.problems)
+    if installed and secrets:
+        if api.certificate:
+            check_pair(Path(api.certificate), Path(api.key), check.problems)
+        keys = [Path(api.key)] if api.key else []
+        check_modes([paths.tokens, paths.cluster_key, paths.tls / "node.key", *keys], check.problems)
     if check.problems or node is None or cluster is None:
         raise ConfigError(check.problems)
-    return Settings(node, cluster, policy, tick, engine, listen, paths, token, cluster_key, keeping, document.sources)
+    sources = document.sources
+    return Settings(node, cluster, policy, tick, engine, listen, paths, cluster_key, keeping, api, sources)
 
 
 def load_cluster(path: Path) -> Cluster:
@@ -71,9 +80,10 @@ def load_cluster(path: Path) -> Cluster:
     if "node" in document.tables:
         check.add("node", "a table", "no [node]: `sparkctl cluster create` writes it for each node")
     cluster = check.cluster()
-    check.engine_and_listen()
+    engine, listen = check.engine_and_listen()
     check.policy_and_tick()
     check.keeping()
+    check.api(listen, engine)
     if check.problems or cluster is None:
         raise ConfigError(check.problems)
     return cluster

@@ -1,4 +1,4 @@
-"""The files beside sparkd.toml: token, cluster key, certificates."""
+"""The files beside sparkd.toml: tokens, cluster key, certificates."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sparkd.config.files import unreadable
 from sparkd.config.settings import Problem
+from sparkd.config.tokens import parse
 
 MADE_BY = "made by `sparkctl cluster create` and put here by `sparkctl cluster install`"
 
@@ -19,13 +20,16 @@ MADE_BY = "made by `sparkctl cluster create` and put here by `sparkctl cluster i
 _ANY_TIME = 0x200000
 
 
-def read_token(path: Path, problems: list[Problem]) -> str | None:
-    """The operators' token; None if there is no such file or it cannot be used."""
-    text = _text(path, "the operators' token", problems, needed=False)
-    if text is not None and not re.fullmatch(r"[!-~]{16,512}", text):
-        problems.append(Problem(str(path), "file", _size(text), f"one word of at least 16 ASCII characters, {MADE_BY}"))
-        return None
-    return text
+def check_tokens(path: Path, problems: list[Problem]) -> None:
+    """Note what keeps the operators' tokens from being used. There need not be any."""
+    try:
+        parse(path.read_bytes())
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        problems.append(unreadable(path, error, "the operators' tokens, readable by group sparkd (root:sparkd, 0640)"))
+    except ValueError as error:
+        problems.append(Problem(str(path), "file", f"what cannot be used ({error})", "as `sparkctl token` writes it"))
 
 
 def read_cluster_key(path: Path, problems: list[Problem]) -> bytes:
@@ -70,6 +74,20 @@ def check_tls(folder: Path, node: str | None, address: IPv4Address | None, probl
             problems.append(Problem(str(file), "file", found, f"the certificate of {node} at {address}, {MADE_BY}"))
 
 
+def check_pair(certificate: Path, key: Path, problems: list[Problem]) -> None:
+    """Note what keeps these two from serving operators elsewhere."""
+    before = len(problems)
+    _text(certificate, "a certificate", problems)
+    _text(key, f"the key of {certificate.name}", problems)
+    if len(problems) > before:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password=lambda: "none")
+    except (ssl.SSLError, ValueError) as error:
+        reason = getattr(error, "reason", None) or str(error)
+        problems.append(Problem(str(certificate), "file", f"one that cannot be used ({reason})", f"{key}'s, in PEM"))
+
+
 def check_modes(paths: Iterable[Path], problems: list[Problem]) -> None:
     """Note the secrets that every user of this machine can use."""
     for path in paths:
@@ -82,14 +100,10 @@ def check_modes(paths: Iterable[Path], problems: list[Problem]) -> None:
             problems.append(Problem(str(path), "file", found, f"mode 0640: chmod 0640 {path}"))
 
 
-def _text(path: Path, what: str, problems: list[Problem], *, needed: bool = True) -> str | None:
+def _text(path: Path, what: str, problems: list[Problem]) -> str | None:
     expected = f"{what}, {MADE_BY}"
     try:
         return path.read_text(encoding="ascii").strip()
-    except FileNotFoundError as error:
-        if needed:
-            problems.append(unreadable(path, error, expected))
-        return None
     except OSError as error:
         if isinstance(error, PermissionError):
             expected = f"{what}, readable by group sparkd (root:sparkd, mode 0640)"

@@ -54,6 +54,18 @@ class Listen:
 
 
 @dataclass(frozen=True)
+class Api:
+    """`[api]`: a listener for operators elsewhere. listen: ADDRESS:PORT, "" for none.
+
+    certificate, key: PEM files, "" for the node's own.
+    """
+
+    listen: str = ""
+    certificate: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True)
 class Keeping:
     """`[incidents]`: for how long, and how much, evidence of failures is kept on this node."""
 
@@ -67,7 +79,7 @@ class Paths:
 
     config: Path
     tls: Path
-    token: Path
+    tokens: Path
     cluster_key: Path
     state: Path = Path("/var/lib/sparkd")
     run: Path = Path("/run/sparkd")
@@ -84,7 +96,7 @@ class Paths:
         return cls(
             config,
             folder / "tls",
-            folder / "token",
+            folder / "tokens.json",
             folder / "cluster.key",
             directory("STATE_DIRECTORY", cls.state),
             directory("RUNTIME_DIRECTORY", cls.run),
@@ -95,8 +107,7 @@ class Paths:
 class Settings:
     """A checked configuration of one node.
 
-    tick: seconds. token: None if there is no token file; nobody can change anything over TCP then.
-    sources: dotted key -> the file it came from.
+    tick: seconds. sources: dotted key -> the file it came from.
     """
 
     node: str
@@ -106,7 +117,7 @@ class Settings:
     engine: Engine
     listen: Listen
     paths: Paths
-    token: str | None = field(repr=False)
     cluster_key: bytes = field(repr=False)
     keeping: Keeping = Keeping()
+    api: Api = Api()
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)

@@ -8,7 +8,7 @@ from ipaddress import IPv4Address
 from ring_mesh import Cluster, ClusterError, parse_cluster
 from ring_mesh.cluster import shown, unknown_keys
 from sparkd.config.files import Document
-from sparkd.config.settings import Engine, Keeping, Listen, Problem
+from sparkd.config.settings import Api, Engine, Keeping, Listen, Problem
 from sparkd.core.railfacts import RailPolicy
 from sparkd.core.snapshot import Policy
 
@@ -24,6 +24,7 @@ _TABLES: dict[str, tuple[str, ...]] = {
     "fabric": ("address_plan", "measure_seconds", "rail_min_gbps", "rail_min_tcp_gbps", "node_slow_ratio"),
     "engine": ("name", "profile", "python", "rendezvous_port", "api"),
     "listen": ("operator", "peer_port"),
+    "api": ("listen", "certificate", "key"),
     "recovery": (
         "backoff_seconds",
         "backoff_max_seconds",
@@ -146,6 +147,27 @@ class Checker:
             self._number("incidents.keep_mib", Keeping.mebibytes, 1, 65536),
         )
 
+    def api(self, listen: Listen, engine: Engine) -> Api:
+        """`[api]`; its port differs from those of `listen` and `engine`."""
+        expected = 'ADDRESS:PORT, such as "192.168.77.1:7476"'
+        where = self._text("api.listen", expected, "") or ""
+        match = re.fullmatch(r"(.*):([1-9][0-9]{0,4})", where, re.ASCII)
+        try:
+            usable = not where or (match is not None and int(match[2]) <= 65535 and bool(IPv4Address(match[1])))
+        except ValueError:
+            usable = False
+        if not usable:
+            self.add("api.listen", shown(where), expected)
+            return Api()
+        ports = [listen.operator.rpartition(":")[2], str(listen.peer_port), str(engine.rendezvous_port)]
+        if match is not None and match[2] in (*ports, engine.api.rpartition(":")[2]):
+            self.add("api.listen", f"port {match[2]}, which is taken", "a port that nothing else here uses")
+        path = "the absolute path of a file in PEM, or nothing for the node's own"
+        certificate, key = (self._matching(f"api.{name}", _ABSOLUTE, path, "") for name in ("certificate", "key"))
+        if bool(certificate) != bool(key):
+            self.add("api.key" if certificate else "api.certificate", "nothing", "both of them, or none")
+        return Api(where, certificate, key)
+
     def _address_plan(self) -> str:
         expected = "base or adopt"
         named = self._text("fabric.address_plan", expected, "base") or "base"
@@ -219,7 +241,7 @@ class Checker:
             self.add(key, shown(value), f"{expected}, with a port up to 65535")
             return default
         if not address.is_loopback:
-            self.add(key, shown(value), f'"127.0.0.1:{match[2]}" (remote listening needs TLS, not available yet)')
+            self.add(key, shown(value), f'"127.0.0.1:{match[2]}" (for other hosts there is [api] listen)')
             return default
         return value
 

@@ -107,13 +107,16 @@ class RoceFact:
     """One RDMA device of /sys/class/infiniband. `state` is port 1's, e.g. "ACTIVE".
 
     `gid`: where the address that a rank was started with is in its GID table, as in Attempt.gids; empty when it is
-    nowhere, None when nobody has looked or the table did not tell.
+    nowhere, None when nobody has looked or the table did not tell. `received`, `sent`: bytes over RDMA since the device
+    is there, None where it does not count them, as Soft-RoCE.
     """
 
     hca: str
     state: str = ""
     netdev: str = ""
     gid: str | None = None
+    received: int | None = None
+    sent: int | None = None
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,15 @@ class Process:
 
 
 @dataclass(frozen=True)
+class PortBytes:
+    """What has passed a fabric port through the kernel's network stack, which RDMA does not."""
+
+    device: str
+    received: int
+    sent: int
+
+
+@dataclass(frozen=True)
 class HostFacts:
     """`rank_processes`: all in the control groups of rank units, whether the unit is alive or not."""
 
@@ -191,3 +203,4 @@ class HostFacts:
     memory_available_kib: int = 0
     kernel: str = ""
     rank_processes: tuple[Process, ...] = ()
+    traffic: tuple[PortBytes, ...] = ()

@@ -34,7 +34,6 @@ Phase = Literal["down", "gated", "starting", "ready", "degraded", "draining", "s
 Severity = Literal["refuse", "repair", "warn"]
 Stage = Literal["init", "rendezvous", "formed", "load", "capture", "warmup", "ready", "failed"]
 RankCondition = Literal["down", "starting", "ready", "stopping", "ended", "unknown"]
-STAGES: tuple[Stage, ...] = ("init", "rendezvous", "formed", "load", "capture", "warmup", "ready", "failed")
 
 
 @dataclass(frozen=True)
@@ -201,6 +200,8 @@ class Report:
     digests: dict[str, str] = field(default_factory=dict)
     unknown: tuple[str, ...] = ()
     memory_available_kib: int = 0
+    memory_total_kib: int = 0
+    memory_floor_kib: int = 0
     left: tuple[Process, ...] | None = ()
     probe_port: int = 0
     rails: tuple[RailFact, ...] = ()
@@ -218,7 +219,6 @@ class PeerView:
 
 
 __all__ = [
-    "STAGES",
     "AddressClaim",
     "AddressFact",
     "Attempt",

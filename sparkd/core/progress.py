@@ -9,6 +9,7 @@ from typing import cast, get_args
 from sparkd.core.model import Stage
 
 _LINE = re.compile(r"(?P<stage>[a-z]+)(?: (?P<done>\d+)/(?P<total>\d+))?(?: (?P<text>.*))?", re.DOTALL)
+_WORK = re.compile(r"(\d+(?:\.\d+)?) tokens/s, (\d+) running, (\d+) queued")
 # How a rank that is ready begins to tell that its engine gives no token although it is asked for one.
 SILENT = "no token for "
 _FORMED_FROM = frozenset({"formed", "load", "capture", "warmup", "ready"})
@@ -31,6 +32,23 @@ class Progress:
         count = f" {self.done}/{self.total}" if self.total is not None else ""
         text = f", {self.text}" if self.text else ""
         return f"{self.stage}{count}{text}" if self.stage else self.text
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a ready engine says that it does: tokens a second, and requests."""
+
+    tokens_per_second: float
+    running: int
+    queued: int
+
+
+def work(text: str) -> Work | None:
+    """Read from `Progress.text` of rank 0; None for an engine that does not tell, such as the probe."""
+    match = _WORK.match(text)
+    if match is not None:
+        return Work(float(match[1]), int(match[2]), int(match[3]))
+    return Work(0.0, 0, 0) if text.startswith("idle, canary ") else None
 
 
 def parse(line: str) -> Progress:

@@ -20,6 +20,10 @@ def config_skew(node: str, key: str, here: str, other: str, there: str) -> Findi
         mend = f"install the same version of the package sparkd on {node} and {other}"
     elif key == "engine.version":
         mend = f"install the same version of SGLang on {node} and {other}"
+    elif key == "engine.installed":
+        mend = f"sparkd-engine use the same version on {node} and {other}; the next start takes it"
+    elif key == "engine.checkpoint":
+        mend = f"sparkd-engine model verify on {node} and {other}, and fetch on the one that is wrong"
     elif key.startswith((*_RESOLVED, "engine.sglang")):
         mend = f"make the profile, and /etc/sparkd/engine.toml, equal on {node} and {other}; the next start takes them"
     return Finding("config-skew", node, "refuse", key, here, f"{there}, as on {other}", mend)

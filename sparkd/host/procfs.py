@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
-from sparkd.core.model import HostFacts
+from ring_mesh import FABRIC_DEVICES
+from sparkd.core.facts import HostFacts, PortBytes
 from sparkd.host.processes import RankProcesses
 from sparkd.host.worker import Worker
 from sparkd.ports import DoorError
@@ -59,7 +61,20 @@ class ProcHost:
             memory_available_kib=kibibytes["MemAvailable"],
             kernel=self._line("sys/kernel/osrelease"),
             rank_processes=self._processes.read(),
+            traffic=tuple(self._traffic()),
         )
+
+    def _traffic(self) -> Iterator[PortBytes]:
+        """One file has them for all devices, where sysfs has four for each."""
+        try:
+            lines = (self._root / "net/dev").read_text("ascii", "replace").splitlines()
+        except OSError:
+            return  # it is only for curves
+        for line in lines[2:]:
+            device, _, rest = line.partition(":")
+            numbers = rest.split()
+            if device.strip() in FABRIC_DEVICES and len(numbers) > 8:
+                yield PortBytes(device.strip(), int(numbers[0]), int(numbers[8]))
 
     def _line(self, name: str) -> str:
         path = self._root / name

@@ -13,9 +13,9 @@ from sparkd.host.worker import Worker
 _KEY = re.compile(r"[A-Z_][A-Z0-9_]*")
 # systemd's parser gives quotes, backslashes and white space a meaning; nothing that a rank needs contains them.
 _VALUE = re.compile(r"[!#-&(-\[\]-~]*")
-# But for this one, which holds text that people write. Between single quotes systemd takes every character as it is,
+# But for these two, which hold text that people write. Between single quotes systemd takes every character as it is,
 # since version 246 also a backslash; only a single quote itself cannot be there.
-_QUOTED = ("SPARKD_ENGINE_CONFIG",)
+_QUOTED = ("SPARKD_ENGINE_CONFIG", "SPARKD_ADAPTERS")
 _BETWEEN_QUOTES = re.compile(r"[ -&(-~]*")
 
 

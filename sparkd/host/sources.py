@@ -59,7 +59,7 @@ def _fingerprint(path: Path) -> str:
         if not path.is_dir():
             return hashlib.sha256(path.read_bytes()).hexdigest()[:_DIGITS]
         digest = hashlib.sha256()
-        for file in sorted(file for file in path.rglob("*") if file.suffix in (".py", ".cpp")):
+        for file in sorted(file for file in path.rglob("*") if file.suffix in (".py", ".cpp", ".hpp")):
             name = str(file.relative_to(path)).encode()
             # With their lengths: no content can pass for the name of another file.
             digest.update(b"%d %s %d " % (len(name), name, file.stat().st_size) + file.read_bytes())

@@ -48,7 +48,8 @@ class SysfsRoce:
         for device in devices:
             try:
                 gid = self._watch.look(device.name, marks[device.name]) if device.name in marks else None
-                facts.append(RoceFact(device.name, _state(device), _netdev(device), gid))
+                received, sent = (_bytes(device, way) for way in ("rcv", "xmit"))
+                facts.append(RoceFact(device.name, _state(device), _netdev(device), gid, received, sent))
             except FileNotFoundError:
                 if device.exists():
                     raise
@@ -59,6 +60,12 @@ class SysfsRoce:
 def _state(device: Path) -> str:
     """Port 1's state; the file reads like "4: ACTIVE"."""
     return (device / "ports/1/state").read_text("ascii").strip().partition(": ")[2]
+
+
+def _bytes(device: Path, way: str) -> int | None:
+    """Counted in words of four octets (InfiniBand, PortXmitData)."""
+    text = tree.attribute(device / f"ports/1/counters/port_{way}_data")
+    return int(text) * 4 if text.isdecimal() else None
 
 
 def _netdev(device: Path) -> str:

@@ -65,6 +65,7 @@ class Poller:
             )
             for name in names
         }
+        self._client = client
         self._tick = tick
         self._own: Report | None = None
         self._wakes: list[Wake] = []
@@ -106,6 +107,25 @@ class Poller:
     async def fetch(self, node: str, path: str) -> bytes:
         peer = self._known(node)
         return await self._asking(peer, functools.partial(peer.ask.fetch, path))
+
+    async def fetch_apart(self, node: str, path: str) -> bytes:
+        """Over a connection and a thread of its own, which end with it."""
+        self._known(node)
+        thread = ThreadPoolExecutor(1, thread_name_prefix=f"read-{node}")
+        try:
+            return await asyncio.get_running_loop().run_in_executor(thread, functools.partial(self._fetch, node, path))
+        except PeerError as error:
+            raise DoorError(f"{node} cannot be asked: {error}") from None
+        finally:
+            # Not waited for: the client's own deadlines end it.
+            thread.shutdown(wait=False)
+
+    def _fetch(self, node: str, path: str) -> bytes:
+        client = self._client(node)
+        try:
+            return client.fetch(path)
+        finally:
+            client.close()
 
     def _known(self, node: str) -> _Peer:
         peer = self._peers.get(node)

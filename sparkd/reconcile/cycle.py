@@ -22,7 +22,10 @@ from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Executor, State
 from sparkd.reconcile.history import History
 from sparkd.reconcile.incidents import Incidents
+from sparkd.reconcile.journals import Journals
 from sparkd.reconcile.observer import Observer
+from sparkd.reconcile.samples import Samples
+from sparkd.reconcile.tally import Tally, Timings
 from sparkd.reconcile.trials import Trials
 
 # A cycle that acted is followed by another at once, so that the next step needs no tick. This many in a row are
@@ -78,6 +81,8 @@ class Cycle:
         self._last: tuple[Snapshot, Decision] | None = None
         self._history = History()
         self._published: Report | None = None
+        self.journals: Journals | None = None
+        self.notice = ""
         self._sequence = 0
         self.hardware: HardwareFacts | None = None
         self._failure = ""
@@ -85,8 +90,12 @@ class Cycle:
         self._befell: dict[int, str] = {}
         self._followers: list[Callable[[Snapshot], None]] = []
         self._trials = Trials()
+        self.scrape: Callable[[], Awaitable[str]] | None = None
+        """What the engine's /metrics says; raises DoorError. None where this host has no such engine."""
         self.cycles = 0
-        self.cycle_seconds = 0.0
+        self.timings = Timings()
+        self.tally = Tally()
+        self.samples = Samples()
 
     def wake(self, source: str) -> None:
         self._observer.stale(source)
@@ -100,6 +109,9 @@ class Cycle:
     def follow(self, told: Callable[[Snapshot], None]) -> None:
         """`told` is called with what each cycle has seen."""
         self._followers.append(told)
+
+    def unfollow(self, told: Callable[[Snapshot], None]) -> None:
+        self._followers.remove(told)
 
     async def run(self) -> None:
         """Cycles until cancelled."""
@@ -125,7 +137,7 @@ class Cycle:
             decision = await self._settle()
         self._notifier.alive()
         self.cycles += 1
-        self.cycle_seconds += self._clock.monotonic() - began
+        self.timings.add(self._clock.monotonic() - began)
         return decision.after
 
     async def _settle(self) -> Decision:
@@ -222,11 +234,13 @@ class Cycle:
         held = self._told(replace(decision, intent=self.state.intent, attempt=self.state.attempt))
         self._last = snapshot, held
         self._history.see(held)
+        self.tally.see(held.intent)
+        self.samples.see(snapshot, held, self._clock.monotonic())
         for told in self._followers:
             told(snapshot)
         self.events.findings(held.findings)
         self.events.summary(held)
-        self._notifier.status(held.summary)
+        self._notifier.status(f"{held.summary}; {self.notice}" if self.notice else held.summary)
         if tell_peers or self._published is None:
             self._tell_peers(snapshot, held)
 

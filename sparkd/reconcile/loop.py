@@ -10,31 +10,30 @@ from typing import Any
 
 from ring_mesh import plan_as_json
 from sparkd import wire
-from sparkd.core import boots
+from sparkd.core import boots, gates
 from sparkd.core import intent as intents
 from sparkd.core.cabling import plan_of
 from sparkd.core.decide import Decision, decide
 from sparkd.core.hardware import HardwareFacts
-from sparkd.core.model import Finding, Report, Unknown
+from sparkd.core.model import Intent, Report, Unknown
 from sparkd.core.snapshot import Snapshot
 from sparkd.ports import DoorError
-from sparkd.reconcile import status
-from sparkd.reconcile.cycle import Cycle
+from sparkd.reconcile import samples, status
+from sparkd.reconcile.kept import Kept
+from sparkd.reconcile.refusal import Refusal
 
 # Seconds that a start waits for the hosts to look at themselves.
 _EXAMINATION = 5.0
 _OK = 200
+# What is said of a request that finds the ring as it asks for.
+_ALREADY: Mapping[intents.Request, str] = {
+    "start": "already wanted up",
+    "stop": "already wanted down",
+    "clear": "nothing to clear",
+    "hold": "already in maintenance",
+    "resume": "not in maintenance",
+}
 _LEAVING = 3.0  # seconds; the unit's TimeoutStopSec= is 10
-
-
-class Refusal(Exception):
-    """An operator's request that is not carried out. `code` is the stable word that HTTP and exit codes follow."""
-
-    def __init__(self, code: str, sentence: str, findings: tuple[Finding, ...] = ()) -> None:
-        super().__init__(sentence)
-        self.code = code
-        self.sentence = sentence
-        self.findings = findings
 
 
 @dataclass(frozen=True)
@@ -45,34 +44,93 @@ class Forwarded:
     body: Mapping[str, object]
 
 
-class Loop(Cycle):
+class Loop(Kept):
+    _known: tuple[object, tuple[Snapshot, Decision]] | None = None
+    _told_ring: tuple[object, wire.RingStatus] | None = None
+
     async def request(
-        self, request: intents.Request, by: str, reason: str = "", *, force: bool = False, drain: float = 0.0
-    ) -> wire.Operation | Forwarded:
-        """An operator's request, with `reason`, `force` and `drain` as in `core.intent.accept`. Raises Refusal."""
+        self,
+        request: intents.Request,
+        by: str,
+        reason: str = "",
+        *,
+        force: bool = False,
+        drain: float = 0.0,
+        expect: int | None = None,
+        trial: bool = False,
+    ) -> wire.Operation | wire.Trial | Forwarded:
+        """An operator's request, with `reason`, `force` and `drain` as in `core.intent.accept`. Raises Refusal.
+
+        expect: the epoch that has to be in force. trial: say what would come of it, and change nothing.
+        """
         conductor = self.site.cluster.conductor.name
         if self.site.node == conductor:
-            return await self.conduct(request, by, reason, force=force, drain=drain)
-        asked = wire.PeerRequest(request, by, reason, force, drain)
+            if trial:
+                return await self.rehearse(request, by, reason, force=force, drain=drain, expect=expect)
+            return await self.conduct(request, by, reason, force=force, drain=drain, expect=expect)
+        asked = wire.PeerRequest(request, by, reason, force, drain, expect, trial)
         try:
             code, body = await self._peers.request(conductor, wire.encode(asked))
         except DoorError as error:
             raise Refusal("conductor-unreachable", f"only {conductor} issues epochs, and {error}") from None
-        self.wake("peers")
+        if not trial:
+            self.wake("peers")
         return Forwarded(code, body)
 
-    async def conduct(
-        self, request: intents.Request, by: str, reason: str = "", *, force: bool = False, drain: float = 0.0
-    ) -> wire.Operation:
-        """The conductor's own answer: the intent is on disk when this returns. Raises Refusal."""
+    async def rehearse(
+        self,
+        request: intents.Request,
+        by: str,
+        reason: str = "",
+        *,
+        force: bool = False,
+        drain: float = 0.0,
+        expect: int | None = None,
+    ) -> wire.Trial:
+        """What the conductor would answer, with everything that there is to say about a start. Raises Refusal if it
+        cannot tell."""
+        await self._prepare(request)
+        async with self._turn:
+            await self._observer.refresh()
+            snapshot = self._snapshot()
+            now = intents.newest(snapshot)
+            answer = intents.accept(snapshot, request, by, reason, force=force, drain=drain)
+        found = gates.ring_findings(replace(snapshot, intent=now)) if request == "start" else ()
+        if expect is not None and expect != now.epoch:
+            sentence = _unexpected(expect, now)
+            return wire.Trial(request, False, False, "epoch-changed", sentence, now.epoch, tuple(found))
+        if isinstance(answer, intents.Refused):
+            own = tuple(finding for finding in answer.findings if finding not in found)
+            return wire.Trial(request, False, False, answer.code, answer.sentence, now.epoch, (*own, *found))
+        sentence = "this would be carried out" if answer.new else "it is so already, and nothing would change"
+        return wire.Trial(request, True, answer.new, "", sentence, now.epoch, tuple(found))
+
+    async def _prepare(self, request: intents.Request) -> None:
+        """Only the conductor may go on, and a start is judged by a fresh look at all hosts. Raises Refusal."""
         if not self._snapshot().conductor:
             name = self.site.cluster.conductor.name
             raise Refusal("not-conductor", f"{self.site.node} is not the conductor, {name} is")
         if request == "start" and self.state.intent.want == "down":
             await self._examine_all()
+
+    async def conduct(
+        self,
+        request: intents.Request,
+        by: str,
+        reason: str = "",
+        *,
+        force: bool = False,
+        drain: float = 0.0,
+        expect: int | None = None,
+    ) -> wire.Operation:
+        """The conductor's own answer: the intent is on disk when this returns. Raises Refusal."""
+        await self._prepare(request)
         async with self._turn:
             await self._observer.refresh()
             snapshot = self._snapshot()
+            now = intents.newest(snapshot)
+            if expect is not None and expect != now.epoch:
+                raise Refusal("epoch-changed", _unexpected(expect, now), epoch=now.epoch)
             answer = intents.accept(snapshot, request, by, reason, force=force, drain=drain)
             if isinstance(answer, intents.Refused):
                 self.events.add("intent", f"{request} by {by} refused: {answer.sentence}")
@@ -89,7 +147,9 @@ class Loop(Cycle):
                 self._publish(snapshot, decide(replace(snapshot, intent=answer.intent)))
         self._news.set()
         epoch = answer.intent.epoch
-        summary = self._now()[1].summary if answer.new else f"already so since epoch {epoch}: {self._now()[1].summary}"
+        summary = self._now()[1].summary
+        if not answer.new:
+            summary = f"{_ALREADY[request]}: {summary}"
         want = "down" if answer.intent.drain else answer.intent.want
         return wire.Operation(f"/v1/operations/{epoch}", epoch, want, summary)
 
@@ -179,7 +239,15 @@ class Loop(Cycle):
         return self._published
 
     def ring(self) -> wire.RingStatus:
-        return status.ring(*self._now(), self.site.identity)
+        """The same object as long as nothing of it can have changed."""
+        now = self._now()
+        if self._told_ring is None or self._told_ring[0] is not now:
+            self._told_ring = now, status.ring(*now, self.site.identity)
+        return self._told_ring[1]
+
+    def ages(self) -> dict[str, float | None]:
+        """Seconds since each peer last answered, None if it never has."""
+        return {view.name: view.age for view in self._peers.views()}
 
     def fabric(self) -> wire.FabricStatus:
         """This host's part of it."""
@@ -195,25 +263,16 @@ class Loop(Cycle):
         intent = self.state.intent
         return dict(plan_as_json(plan_of(self.site.cluster, intent.cables, intent.addresses)))
 
+    def gates(self) -> dict[str, bool]:
+        """Whether each gate of a start is open, as this host sees it."""
+        snapshot, _ = self._now()
+        return {gate.__name__: not gate(snapshot) for gate in gates.GATES}
+
+    def history(self, after: int) -> samples.History:
+        return self.samples.after(after, self.site.node)
+
     def doctor(self) -> wire.DoctorStatus:
         return status.doctors(*self._now())
-
-    async def incidents(self) -> wire.Incidents:
-        """What every node has kept of the failures there were."""
-        return await self._incidents.everywhere(self._peers)
-
-    async def incident(self, epoch: int) -> wire.IncidentDetails:
-        """Raises Refusal if no node has kept anything of it, as far as they answer."""
-        found = await self._incidents.details(epoch, self._peers)
-        if not any(node.incident or node.error for node in found.nodes):
-            raise Refusal("no-such-incident", f"no node has kept anything of epoch {epoch}")
-        return found
-
-    async def own_incidents(self) -> wire.NodeIncidents:
-        return await self._incidents.own()
-
-    async def own_incident(self, epoch: int) -> wire.NodeIncident:
-        return await self._incidents.own_details(epoch)
 
     def examined(self, facts: HardwareFacts) -> None:
         """The host's hardware has been looked at."""
@@ -236,10 +295,21 @@ class Loop(Cycle):
         """The last cycle, seen again with what is known of the peers by now: their silence grows between cycles."""
         if self._last is None:
             raise Refusal("starting", "sparkd has not finished its first cycle")
+        now, views, reached = self._clock.now(), self._peers.views(), self._reached()
+        heard = tuple((view.report, view.error, view.age is None) for view in views)
+        # A page and a probe may ask hundreds of times a second, and ages are told to a tenth of one.
+        tried = tuple((fact.peer, fact.port, fact.answer, fact.why) for fact in reached)
+        seen = (self._last, self.state.intent, self.state.attempt, self._failure, round(now, 1), heard, tried)
+        if self._known is not None and self._known[0] == seen:
+            return self._known[1]
         # The attempt stays the one that was there when the units were looked at: one that has been started since has
         # no unit among them yet, and would look as if its rank had left.
         snapshot, _ = self._last
-        snapshot = replace(snapshot, now=self._clock.now(), peers=self._peers.views(), intent=self.state.intent)
-        snapshot = replace(snapshot, reach=self._reached())
+        snapshot = replace(snapshot, now=now, peers=views, intent=self.state.intent, reach=reached)
         fresh = replace(decide(snapshot), intent=self.state.intent, attempt=self.state.attempt)
-        return snapshot, self._told(fresh)
+        self._known = seen, (snapshot, self._told(fresh))
+        return self._known[1]
+
+
+def _unexpected(expect: int, now: Intent) -> str:
+    return f"epoch {expect} was expected, and epoch {now.epoch} is in force ({now.want}, by {now.by or 'nobody yet'})"

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sparkd import __version__, wire
-from sparkd.core import checks, doctor, draining, gates, links, rails, recovery
+from sparkd.core import checks, doctor, draining, floor, gates, links, progress, rails, recovery
 from sparkd.core.decide import Decision
 from sparkd.core.enginefacts import PROBE
 from sparkd.core.model import CheckOutcome, Finding, Report, Unknown
 from sparkd.core.ranks import RankView
 from sparkd.core.snapshot import Snapshot
 from sparkd.reconcile.history import History
+
+_MEMORY_STEP = 64 * 1024  # KiB
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ def report(s: Snapshot, d: Decision, identity: Identity, sequence: int) -> Repor
         hardware=doctor.shared(s.hardware),
         unknown=unknowns(s),
         memory_available_kib=0 if isinstance(s.host, Unknown) else s.host.memory_available_kib,
+        memory_total_kib=0 if isinstance(s.host, Unknown) else s.host.memory_total_kib,
+        memory_floor_kib=floor.limit(s),
         left=d.left,
         probe_port=identity.probe_port,
         rails=rails.valid(s),
@@ -67,10 +71,10 @@ def unknowns(s: Snapshot) -> tuple[str, ...]:
 
 
 def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
-    cluster = s.cluster
+    cluster, drain = s.cluster, d.intent.drain
     return wire.RingStatus(
         phase=d.phase,
-        want="down" if d.intent.drain else d.intent.want,
+        want="down" if drain else d.intent.want,
         epoch=d.intent.epoch,
         summary=d.summary,
         waits=d.waits,
@@ -79,8 +83,8 @@ def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
         conductor=cluster.conductor.name,
         cluster=cluster.name,
         version=__version__,
-        reason=d.intent.reason,
-        by=d.intent.by,
+        reason="stop asked for" if drain else d.intent.reason,
+        by=drain.by if drain else d.intent.by,
         findings=_findings(s, d),
         peers=tuple(
             wire.PeerStatus(
@@ -99,6 +103,8 @@ def ring(s: Snapshot, d: Decision, identity: Identity) -> wire.RingStatus:
         maintenance=d.intent.maintenance if d.intent.paused else None,
         rails=tuple(_rail(rail) for rail in s.rated),
         budget=wire.BudgetStatus(len(recovery.spent(s, d.intent.deaths)), s.policy.restarts, s.policy.window),
+        memory=_memory(s),
+        work=next((progress.work(view.text) for view in d.ranks if view.rank == 0 and view.condition == "ready"), None),
         drain=_drain(s, d),
         serving=d.phase in ("ready", "degraded") and not any(rank.silent for rank in d.ranks),
     )
@@ -115,6 +121,23 @@ def _drain(s: Snapshot, d: Decision) -> wire.DrainStatus | None:
     if drain is None:
         return None
     return wire.DrainStatus(drain.by, drain.seconds, round(drain.left(s.now), 1), draining.running(s, d.ranks))
+
+
+def _memory(s: Snapshot) -> tuple[wire.NodeMemory, ...]:
+    told = {p.name: p.report for p in s.peers if p.report is not None and p.report.memory_total_kib}
+    found = {
+        name: wire.NodeMemory(name, r.memory_total_kib, _rough(r.memory_available_kib), r.memory_floor_kib)
+        for name, r in told.items()
+    }
+    if not isinstance(s.host, Unknown):
+        available = _rough(s.host.memory_available_kib)
+        found[s.node] = wire.NodeMemory(s.node, s.host.memory_total_kib, available, floor.limit(s))
+    return tuple(found.get(node.name) or wire.NodeMemory(node.name, None, None, None) for node in s.cluster.nodes)
+
+
+def _rough(kib: int) -> int:
+    """So that the status of a ring that rests is the same from one moment to the next."""
+    return round(kib / _MEMORY_STEP) * _MEMORY_STEP
 
 
 def _rank(view: RankView) -> wire.RankStatus:

@@ -52,6 +52,21 @@ def test_a_spoilt_file_ends_the_rank_and_gives_no_values(found: dict[str, Any], 
     assert f"engram-layer1-rank1-of-3.rows: {says}" in said
 
 
+def test_rows_of_no_manifest_are_refused(found: dict[str, Any]) -> None:
+    said = found["python"]["without manifest"]
+    assert said.startswith("the checkpoint cannot be compared with the packed rows: ")
+    assert "model.safetensors.index.json" in said
+
+
+@pytest.mark.parametrize("reader", ["python", "native", "uring"])
+def test_the_engines_metrics_tell_how_the_reads_go(found: dict[str, Any], reader: str) -> None:
+    seen = found[reader]["counted"]
+    assert seen["rows"] > 500
+    assert 0 < seen["reads"] < seen["rows"]
+    assert (seen["errors"], seen["queue_depth_max"]) == (0, 16)
+    assert 1e-6 <= seen["read_seconds_p50"] <= seen["read_seconds_p99"]
+
+
 def test_prefetched_rows_are_bit_for_bit_the_synchronous_ones(found: dict[str, Any]) -> None:
     seen = found["on"]
     assert (seen["equal"], seen["order kept"]) == (True, True)

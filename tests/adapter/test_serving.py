@@ -77,6 +77,12 @@ def test_the_cache_is_given_back_after_a_chunk_of_a_long_sequence(found: dict[st
     assert given == [101, 5000]
 
 
+def test_a_hook_that_sglang_did_not_apply_is_refused(found: dict[str, Any]) -> None:
+    says = "SchedulerBatchResultProcessor.process_batch_result_prefill; its log says why"
+    assert found["twice"].startswith("prefill_empty_cache: SGLang did not apply the hook at ")
+    assert found["twice"].endswith(says)
+
+
 # What SGLang has by itself.
 
 
@@ -93,7 +99,7 @@ def test_block_verification_emits_the_targets_distribution(found: dict[str, Any]
         total = sum(counts)
         off = sum((count - total * share) ** 2 / (total * share) for count, share in zip(counts, shares, strict=True))
         assert off < CHI_SQUARE_3_0001, counts
-    assert sum(seen["second"]) > 250
+    assert sum(seen["second"]) > 180
 
 
 def test_no_answer_is_longer_than_the_profile_says(found: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ import functools
 import json
 import logging
 import re
+import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +17,27 @@ from typing import Any, cast
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from sparkd.api.admission import Named
+from sparkd.api.access import Access, Identify, Site, over_tcp, over_the_socket
 from sparkd.api.app import operator_app
-from sparkd.api.guard import BodyLimit, TokenGuard
+from sparkd.api.callers import NAMES
+from sparkd.api.guard import Body, Limits
+from sparkd.api.limits import Attempts, Changes
 from sparkd.api.listener import Listener, tcp_socket, unix_socket
 from sparkd.api.peer import peer_app
+from sparkd.api.problems import STATUS, TYPE
+from sparkd.api.protocol import With
+from sparkd.config.tokens import Token, TokenFile, digest, render
 from sparkd.reconcile.loop import Loop
 
 TOKEN = "a-token-of-the-test-cluster"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
+READER = {"Authorization": "Bearer a-token-that-only-reads"}
+EXPIRED = {"Authorization": "Bearer a-token-of-last-year"}
+TOKENS = (
+    Token("laptop", "operate", digest(TOKEN), 0.0, TOKEN[-4:]),
+    Token("grafana", "read", digest("a-token-that-only-reads"), 0.0, "eads", 4e9),
+    Token("old", "operate", digest("a-token-of-last-year"), 0.0, "year", 1e9),
+)
 PROBLEM = "application/problem+json"
 Where = Path | int
 """A Unix socket, or a port of 127.0.0.1."""
@@ -67,11 +80,12 @@ class Answer:
         assert self.headers["content-type"] == PROBLEM, self
         body = self.json
         assert body["status"] == self.status
-        assert body["type"] == "about:blank"
+        assert body["type"] == TYPE + body["code"]
+        assert STATUS[body["code"]] == self.status
         assert re.fullmatch(r"[a-z]+(-[a-z]+)*", body["code"])
         assert body["title"]
         assert body["detail"]
-        assert set(body) <= {"type", "title", "status", "code", "detail", "hint", "findings"}
+        assert set(body) <= {"type", "title", "status", "code", "detail", "hint", "findings", "epoch"}
         return body
 
 
@@ -107,7 +121,7 @@ async def ask(
     body: bytes = b"",
 ) -> Answer:
     """One request on a connection of its own."""
-    given = {"Host": "sparkd"} | dict(headers or {})
+    given = {"Host": "sparkd" if isinstance(where, Path) else f"127.0.0.1:{where}"} | dict(headers or {})
     if body and "Transfer-Encoding" not in given:
         given.setdefault("Content-Length", str(len(body)))
     lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in given.items())]
@@ -124,7 +138,7 @@ async def receive(reader: asyncio.StreamReader, method: str = "GET") -> Answer:
     """The next answer on a connection."""
     first, *lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").rstrip().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    length = 0 if method == "HEAD" else int(headers["content-length"])
+    length = 0 if method == "HEAD" else int(headers.get("content-length", 0))
     return Answer(int(first.split()[1]), headers, await reader.readexactly(length))
 
 
@@ -187,32 +201,51 @@ class Api:
         for template, operations in _application().openapi()["paths"].items():
             pattern = re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template))
             if re.fullmatch(pattern, path.partition("?")[0]) and method.isupper() and method.lower() in operations:
-                self._check(answer, operations[method.lower()]["responses"])
+                self._check(answer, operations[method.lower()]["responses"], _application().openapi()["components"])
         return answer
 
     @staticmethod
-    def _check(answer: Answer, documented: Mapping[str, Any]) -> None:
+    def _check(answer: Answer, documented: Mapping[str, Any], components: Mapping[str, Any]) -> None:
         assert str(answer.status) in documented, f"{answer.status} is not documented, {sorted(documented)} are"
+        told = documented[str(answer.status)]
+        if "$ref" in told:
+            told = components["responses"][told["$ref"].rpartition("/")[2]]
+        if "content-type" not in answer.headers:
+            assert answer.status in (204, 304)
+            return
         media_type = answer.headers["content-type"].partition(";")[0]
-        assert media_type in documented[str(answer.status)]["content"], (media_type, documented)
+        assert media_type in told["content"], (media_type, told)
 
 
 @contextlib.asynccontextmanager
-async def api(loop: Loop, folder: Path, token: str | None = TOKEN) -> AsyncIterator[Api]:
-    """The operators' two listeners, put together as the daemon does."""
+async def api(
+    loop: Loop, folder: Path, tokens: tuple[Token, ...] = TOKENS, group: int = 0, slow: bool = False
+) -> AsyncIterator[Api]:
+    """The operators' two listeners on this host, put together as the daemon does. `group`: whose members operate.
+    `slow`: failures wait as long as they do there."""
     _current.loop = loop
-    limited = BodyLimit(_application())
+    application = Body(_application(), wanted=False)
+    file = folder / "tokens.json"
+    file.write_bytes(render(tokens))
+    attempts, changes = Attempts() if slow else Attempts(0.001, 0.002), Changes(time.monotonic)
+
+    def operators(identify: Identify) -> ASGIApp:
+        return Limits(Access(application, identify, attempts, changes))
+
+    here = over_tcp(Site(frozenset({"127.0.0.1", "localhost"})), TokenFile(file), reading_open=True)
     path = folder / f"{loop.site.node}.sock"
     tcp = tcp_socket("127.0.0.1", 0)
     port = tcp.getsockname()[1]
-    async with listening(Listener(limited, unix_socket(path, 0o660)), Listener(TokenGuard(limited, token), tcp)):
+    local = Listener(operators(over_the_socket(group)), unix_socket(path, 0o666))
+    async with listening(local, Listener(operators(here), tcp)):
         yield Api(path, port)
+    attempts.close()
 
 
 @contextlib.asynccontextmanager
 async def peers_api(loop: Loop, *names: str) -> AsyncIterator[int]:
     """The peers' application without TLS, as a caller finds it whose certificate has these names; yields its port."""
-    async with served(BodyLimit(Named(peer_app(loop), frozenset(names)))) as port:
+    async with served(Limits(Body(With(peer_app(loop), NAMES, frozenset(names)), wanted=True))) as port:
         yield port
 
 

@@ -73,7 +73,7 @@ async def test_kept_connections_do_not_hold_up_the_end(tmp_path: Path) -> None:
             callers = [await connect(where) for where in (to.unix, to.tcp, to.tcp, to.unix)]
             for reader, writer in callers[:2]:
                 for _ in range(2):
-                    writer.write(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+                    writer.write(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
                     assert (await receive(reader)).body == b"ok\n"
             # The third has said nothing yet, and the fourth half of its request.
             callers[3][1].write(b"POST /v1/ring/stop HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nhalf")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -11,6 +12,9 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from ring_mesh import FABRIC_DEVICES
+from sparkd import __version__
+from sparkd.core.facts import PortBytes, RoceFact
+from sparkd.core.gates import GATES
 from sparkd.core.model import Phase
 from tests.api.serving import Api, api
 from tests.core.builders import NODES
@@ -56,9 +60,58 @@ async def test_a_ready_ring(tmp_path: Path) -> None:
             assert of(found, "sparkd_link_end_verified") == {
                 (device, node): 1 for node in NODES for device in FABRIC_DEVICES
             }
-            assert of(found, "sparkd_reconcile_cycles_total") == {(): loop.cycles}
-            assert of(found, "sparkd_reconcile_seconds_total") == {(): loop.cycle_seconds}
-            assert len({name for name, _ in found if not name.endswith("_created")}) == 8
+            assert of(found, "sparkd_reconcile_duration_seconds_count") == {(): loop.cycles}
+            assert of(found, "sparkd_reconcile_duration_seconds_sum") == {(): loop.timings.total}
+            assert set(of(found, "sparkd_gate_open")) == {(gate.__name__,) for gate in GATES}
+            assert set(of(found, "sparkd_gate_open").values()) == {1}
+            assert of(found, "sparkd_restarts_left") == {(): 3}
+            assert set(of(found, "sparkd_incidents_total").values()) == {0}
+            assert of(found, "sparkd_memory_available_bytes") == {("spark2",): 124 * 2**30}
+            (build,) = (dict(labels) for name, labels in found if name == "sparkd_build_info")
+            assert (build["version"], build["node"], build["conductor"]) == (__version__, "spark2", "spark1")
+
+
+@in_loop
+async def test_deaths_and_restarts_are_counted_and_the_first_daemon_counts_only_its_own(tmp_path: Path) -> None:
+    async with cluster() as ring:
+        await ring.up()
+        for epoch in (1, 2):
+            ring["spark3"].units.die(epoch, signal=9)
+            await ring.reach("gated")
+            ring.clock.advance(0.05)
+            await ring.reach("ready", epoch + 1)
+        async with api(ring["spark2"].loop, tmp_path) as served:
+            found = await samples(served)
+            assert {cause: n for (cause,), n in of(found, "sparkd_incidents_total").items() if n} == {"signal": 2}
+            assert of(found, "sparkd_restarts_total") == {(): 2}
+        await ring["spark2"].kill()
+        ring["spark2"].boot()
+        await ring.reach("ready")
+        async with api(ring["spark2"].loop, tmp_path) as served:
+            assert set(of(await samples(served), "sparkd_incidents_total").values()) == {0}
+
+
+@in_loop
+async def test_bytes_of_both_transports_are_those_of_the_kernel(tmp_path: Path) -> None:
+    async with cluster() as ring:
+        await ring.reach("down")
+        machine = ring["spark2"]
+        machine.host.facts = replace(machine.host.facts, traffic=(PortBytes("enp1s0f0np0", 7, 2**60),))
+        machine.roce.devices = {
+            "rocep1s0f0": RoceFact("rocep1s0f0", "ACTIVE", "enp1s0f0np0", None, 11, 13),
+            "rxe0": RoceFact("rxe0", "ACTIVE", "enp1s0f1np1"),
+        }
+        for source in ("host", "roce"):
+            machine.loop.wake(source)
+        await machine.loop.cycle()
+        async with api(machine.loop, tmp_path) as served:
+            found = of(await samples(served), "sparkd_rail_bytes_total")
+            assert found == {
+                ("enp1s0f0np0", "received", "spark2", "ethernet"): 7,
+                ("enp1s0f0np0", "sent", "spark2", "ethernet"): 2.0**60,
+                ("enp1s0f0np0", "received", "spark2", "rdma"): 11,
+                ("enp1s0f0np0", "sent", "spark2", "rdma"): 13,
+            }
 
 
 @in_loop

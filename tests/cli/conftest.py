@@ -10,6 +10,9 @@ import pytest
 
 from sparkd.cli import main
 from tests.cli.fakes import FakeRing, serve
+from tests.config.conftest import ca, etc, spark1
+
+__all__ = ["ca", "etc", "spark1"]
 
 
 class Ended(NamedTuple):

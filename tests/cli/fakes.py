@@ -79,7 +79,14 @@ class FakeRing:
     """Those that have been measured: see `rail`."""
     doctor: Json = field(default_factory=dict)
     incidents: Json = field(default_factory=dict)
+    smoke: Json = field(default_factory=dict)
     details: dict[int, Json] = field(default_factory=dict)
+    logs: list[Json] = field(default_factory=list)
+    """Answers of GET /v1/logs, the last one again and again."""
+    deaths: list[Json] = field(default_factory=list)
+    engine: Json = field(
+        default_factory=lambda: {"name": "probe", "api": "127.0.0.1:8888", "profile": "", "openai": ""}
+    )
     accepted: str = "accepted"
     """What is said of a change."""
     starting: int = 0
@@ -107,7 +114,7 @@ class FakeRing:
             "conductor": "spark1",
             "cluster": "lab",
             "version": "0.1.0",
-            "engine": {"name": "probe", "api": "127.0.0.1:8888", "profile": "", "openai": ""},
+            "engine": self.engine,
             "ranks": [
                 {
                     "rank": rank,
@@ -128,8 +135,10 @@ class FakeRing:
             "fabric": [self.fabric(node) for node in self.nodes],
             "cables": list(names(self.wires)) if self.ring_heard else [],
             "rails": self.rails,
-            "deaths": [],
+            "deaths": self.deaths,
             "budget": {"used": 0, "restarts": 3, "window": 3600.0},
+            "memory": [],
+            "work": None,
             "drain": None,
             "serving": self.phase in ("ready", "degraded"),
             "maintenance": {"by": "x", "reason": "", "at": 0.0, "on": True, "blind": False}
@@ -209,6 +218,9 @@ class FakeRing:
             return problem(404, "no-such-incident", f"no node has kept anything of epoch {epoch}")
         return 200, self.details[int(epoch)]
 
+    def log(self) -> Json:
+        return self.logs.pop(0) if len(self.logs) > 1 else self.logs[0]
+
     def measure(self) -> tuple[int, Json]:
         if self.phase in ("starting", "ready"):
             sentence = "a rank runs here, and rails are measured only while none does"
@@ -227,12 +239,12 @@ class FakeRing:
                 return 200, self.look()
             case "GET", "/v1/plan":
                 return 200, plan(self.wires, self.nodes)
-            case "GET", "/v1/host":
-                return 200, self.host()
+            case "GET", "/v1/host" | "/v1/smoke":
+                return 200, self.host() if path == "/v1/host" else self.smoke
             case "GET", _ if path.startswith("/v1/incidents"):
                 return self.incident(path)
-            case "GET", "/v1/doctor":
-                return 200, self.doctor
+            case "GET", "/v1/doctor" | "/v1/logs":
+                return 200, self.doctor if path == "/v1/doctor" else self.log()
             case "POST", "/v1/host/fabric/down" if self.want == "up":
                 hint = "sparkctl down --wait"
                 return problem(409, "fabric-in-use", "the ring is wanted up, and its ranks need the fabric", hint=hint)
@@ -247,7 +259,12 @@ class FakeRing:
                 if not 1 <= limit <= 500:
                     return problem(422, "bad-request", "query.limit: out of range")
                 chosen = [event for event in self.events if event["id"] > after]
-                return 200, {"events": chosen[-limit:], "last": self.events[-1]["id"] if self.events else 0}
+                return 200, {
+                    "events": chosen[-limit:],
+                    "last": self.events[-1]["id"] if self.events else 0,
+                    "lost": False,
+                    "daemon": "1",
+                }
             case "POST", _ if path.startswith("/v1/ring/"):
                 return self.change(path.removeprefix("/v1/ring/"))
         return problem(404, "not-found", "Not Found")

@@ -53,7 +53,7 @@ def test_create_makes_a_configuration_for_each_node(description: Path, tmp_path:
     assert f"{out}/spark2: copy it to spark2; there, as root: sparkctl cluster install spark2\n" in told
     settings = [load(out / node / "sparkd.toml", {}) for node in NODES]
     assert [each.node for each in settings] == list(NODES)
-    assert len({each.token for each in settings}) == len({each.cluster_key for each in settings}) == 1
+    assert len({each.cluster_key for each in settings}) == 1
     assert settings[0].policy.restarts == 5
     assert (out / "spark1/sparkd.toml").read_text() == f'[node]\nname = "spark1"\n\n{TEXT}'
     found = modes(out)
@@ -66,7 +66,6 @@ def test_create_makes_a_configuration_for_each_node(description: Path, tmp_path:
     assert f"{out.stat().st_mode & 0o777:o}" == "700"
     assert set(files(out / "spark3")) == {
         "sparkd.toml",
-        "token",
         "cluster.key",
         "tls/ca.crt",
         "tls/node.crt",
@@ -133,7 +132,7 @@ def test_force_keeps_what_installed_nodes_rely_on(description: Path, tmp_path: P
     assert create(description, out, force=True, now=NOW).kept
     after = files(out)
     kept = {name for name, content in before.items() if after[name] == content}
-    shared = {f"{node}/{name}" for node in ("spark1", "spark2") for name in ("token", "cluster.key", "tls/ca.crt")}
+    shared = {f"{node}/{name}" for node in ("spark1", "spark2") for name in ("cluster.key", "tls/ca.crt")}
     assert kept == {"ca/ca.key", "ca/ca.crt", *shared, *(name for name in before if name.startswith("spark3/"))}
     assert load(out / "spark4/sparkd.toml", {}).cluster_key == load(out / "spark1/sparkd.toml", {}).cluster_key
 
@@ -145,8 +144,8 @@ def test_force_keeps_what_installed_nodes_rely_on(description: Path, tmp_path: P
         (lambda out: (out / "ca/ca.crt").write_text("x"), "no usable CA"),
         (lambda out: shutil.copy(out / "spark1/tls/node.key", out / "ca/ca.key"), "the key does not belong"),
         (
-            lambda out: (out / "spark2/token").write_text("another-token-altogether"),
-            r"spark1/token and \S+spark2/token differ",
+            lambda out: (out / "spark2/cluster.key").write_text("another-key-altogether"),
+            r"spark1/cluster.key and \S+spark2/cluster.key differ",
         ),
     ],
 )
@@ -172,7 +171,6 @@ def test_install(description: Path, tmp_path: Path, root: Path, ctl: Ctl) -> Non
     assert files(etc) == files(bundle)
     assert modes(etc) == {
         "sparkd.toml": "0644",
-        "token": "0640",
         "cluster.key": "0640",
         "tls": "0750",
         "tls/ca.crt": "0640",
@@ -181,8 +179,8 @@ def test_install(description: Path, tmp_path: Path, root: Path, ctl: Ctl) -> Non
     }
     assert f"{etc.stat().st_mode & 0o777:o}" == "755"
     if os.geteuid() == 0:
-        owners = {name: (etc / name).stat().st_gid for name in ("sparkd.toml", "token", "tls", "tls/node.key")}
-        assert owners == {"sparkd.toml": 0, "token": 991, "tls": 991, "tls/node.key": 991}
+        owners = {name: (etc / name).stat().st_gid for name in ("sparkd.toml", "cluster.key", "tls", "tls/node.key")}
+        assert owners == {"sparkd.toml": 0, "cluster.key": 991, "tls": 991, "tls/node.key": 991}
 
 
 def test_install_from_a_medium_without_modes(description: Path, tmp_path: Path, root: Path) -> None:
@@ -226,7 +224,7 @@ def test_install_tells_of_a_drop_in_that_does_not_fit(description: Path, tmp_pat
         ),
         (lambda out: None, "", "holds the directories of several nodes"),
         (lambda out: (out / "spark1/sparkd.toml").unlink(), "spark1", "sparkd.toml: file: found nothing"),
-        (lambda out: None, "spark1/token", "spark1/token is not a directory"),
+        (lambda out: None, "spark1/cluster.key", "spark1/cluster.key is not a directory"),
     ],
 )
 def test_a_faulty_bundle_is_not_installed(

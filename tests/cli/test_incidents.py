@@ -78,3 +78,11 @@ def test_one_that_there_is_not_is_an_error(ring: FakeRing, ctl: Ctl) -> None:
     assert result.code == 1
     assert "no node has kept anything of epoch 8" in result.err
     assert ctl("incidents", "show").code == 2
+
+
+def test_into_a_pipe_each_failure_is_a_whole_line(ring: FakeRing, ctl: Ctl) -> None:
+    sentence = "no such checkpoint " * 20 + "at all"
+    ring.incidents = {"nodes": [{"node": "spark1", "incidents": [kept("spark1", sentence=sentence)], "error": ""}]}
+    lines = ctl("incidents").out.splitlines()
+    assert len(lines) == 2
+    assert lines[1].endswith(sentence)

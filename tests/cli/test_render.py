@@ -53,7 +53,7 @@ STARTING: dict[str, Any] = {
     "cluster": "lab",
     "version": "0.1.0",
     "reason": "asked",
-    "by": "operator over the Unix socket on spark1",
+    "by": "root (uid 0) on spark1",
     "findings": [],
     "peers": [
         {"node": "spark2", "age": 0.4, "error": "", "epoch": 7, "version": "0.1.0"},
@@ -67,6 +67,8 @@ STARTING: dict[str, Any] = {
     "budget": {"used": 0, "restarts": 3, "window": 3600.0},
     "drain": None,
     "serving": False,
+    "memory": [],
+    "work": None,
     "maintenance": None,
 }
 
@@ -100,7 +102,7 @@ def test_the_whole_screen() -> None:
         """\
 STARTING  waiting for rank 1 (spark2): warmup 3/6
   ring lab, epoch 7
-  wanted up by operator on spark1
+  wanted up by root on spark1
   engine probe, API on spark1 127.0.0.1:8888
   told by spark1, conductor spark1
 
@@ -250,7 +252,7 @@ def test_the_phase_is_told_once() -> None:
 @pytest.mark.parametrize(
     ("changes", "line"),
     [
-        ({"reason": "start asked for", "by": "operator at 127.0.0.1 on spark3"}, "wanted up by operator on spark3"),
+        ({"reason": "start asked for", "by": "laptop (token) at 127.0.0.1 on spark3"}, "wanted up by laptop on spark3"),
         (
             {"want": "down", "reason": "cleared", "by": "operator on spark2"},
             "wanted down by operator on spark2: cleared",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -178,7 +179,7 @@ def test_looking_over_tcp_takes_no_token() -> None:
 def test_over_tcp_without_a_token_the_option_is_named() -> None:
     with serve(FakeRing()) as port, pytest.raises(Failure) as caught:
         Client(tcp=("127.0.0.1", port)).post("/v1/ring/stop")
-    assert caught.value.hint.startswith("--token-file FILE, with the token that is in /etc/sparkd/token")
+    assert caught.value.hint.startswith("--token-file FILE, with a token of `sparkctl token create`")
 
 
 def test_the_sentence_of_the_answer_is_not_told_again(ring: FakeRing, ctl: Ctl) -> None:
@@ -214,3 +215,82 @@ def test_whoever_waits_is_told_when_maintenance_begins(ring: FakeRing, ctl: Ctl,
     assert ended.code == Exit.ERROR
     assert "maintenance since 1 s, by x" in ended.err
     assert f"hint: {way_out}" in ended.err
+
+
+def test_restart_stops_and_starts_again(ring: FakeRing, ctl: Ctl) -> None:
+    ring.phase, ring.want, ring.epoch = "ready", "up", 7
+    ring.story = [{}, {"phase": "stopping"}, {"phase": "down"}, {"phase": "starting"}, {"phase": "ready"}]
+    code, out, err = ctl("restart", *WAIT)
+    assert (code, err) == (0, "")
+    assert [line.split(" ", 1)[1] for line in ring.asked] == [
+        "/v1/ring",
+        "/v1/ring/stop",
+        "/v1/ring",
+        "/v1/ring",
+        "/v1/ring/start",
+        "/v1/ring",
+        "/v1/ring",
+    ]
+    assert out.startswith("epoch 8: accepted\n")
+    assert "\nepoch 9: accepted\n" in out
+
+
+def test_a_ring_that_could_not_start_again_is_not_stopped(ring: FakeRing, ctl: Ctl) -> None:
+    ring.phase, ring.want, ring.findings = "degraded", "up", [FINDING]
+    code, out, err = ctl("restart", "--timeout", "5")
+    assert (code, out) == (3, "")
+    assert err.startswith("sparkctl: not restarted: a start would be refused now, so the ring is left as it is\n")
+    assert "cable-missing" in err
+    assert ring.asked == ["GET /v1/ring"]
+
+
+def test_a_restart_that_does_not_get_down_says_that_nothing_is_started(ring: FakeRing, ctl: Ctl) -> None:
+    ring.phase, ring.want = "ready", "up"
+    ring.story = [{}, {"phase": "stopping", "summary": "rank 1 is stopping"}]
+    code, _, err = ctl("restart", "--timeout", "0.3")
+    assert code == 6
+    assert err == (
+        "sparkctl: not started again: not there after 0.3 s; last: rank 1 is stopping\n"
+        "hint: once it is down: sparkctl up\n"
+    )
+    assert "POST /v1/ring/start" not in ring.asked
+
+
+def test_a_ring_that_is_down_is_started_by_restart(ring: FakeRing, ctl: Ctl) -> None:
+    assert ctl("restart").code == 0
+    assert ring.asked == ["GET /v1/ring", "POST /v1/ring/start"]
+
+
+@pytest.mark.parametrize("command", ["up", "down", "restart", "clear", "hold", "resume"])
+def test_for_programs_a_change_is_one_document(command: str, ring: FakeRing, ctl: Ctl) -> None:
+    code, out, err = ctl(command, "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == {
+        "operation": "/v1/operations/8",
+        "epoch": 8,
+        "want": "up" if command in ("up", "restart") else "down",
+        "summary": "accepted",
+    }
+
+
+def test_for_programs_waiting_is_one_document_and_told_beside_it(ring: FakeRing, ctl: Ctl) -> None:
+    ring.story = [{"phase": "starting", "summary": "warmup"}, {"phase": "ready", "summary": "all serve"}]
+    code, out, err = ctl("up", "--json", *WAIT)
+    assert code == 0
+    assert json.loads(out)["ring"]["phase"] == "ready"
+    assert "warmup" in err
+
+
+def test_for_programs_a_refusal_is_one_document(ring: FakeRing, ctl: Ctl) -> None:
+    ring.findings = [FINDING]
+    code, out, err = ctl("up", "--json")
+    assert code == 3
+    error = json.loads(out)["error"]
+    assert (error["exit"], error["kind"], error["text"]) == (3, "refused", "1 check does not pass")
+    assert error["findings"] == [FINDING]
+    assert err.startswith("sparkctl: 1 check does not pass\n")
+
+
+def test_what_is_so_already_is_told_once(ring: FakeRing, ctl: Ctl) -> None:
+    ring.accepted = "already wanted up: epoch 8 is ready: all 3 ranks serve"
+    assert ctl("up").out == "already wanted up: epoch 8 is ready: all 3 ranks serve\n"

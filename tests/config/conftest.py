@@ -27,7 +27,6 @@ def spark1(ca: Pair) -> Pair:
 def etc(tmp_path: Path, ca: Pair, spark1: Pair) -> Etc:
     made = Etc(tmp_path)
     made.write("sparkd.toml", NODE + CLUSTER)
-    made.write("token", "t0ken-of-the-lab-cluster\n")
     made.write("cluster.key", "ab" * 32 + "\n")
     made.write("tls/ca.crt", ca.certificate)
     made.write("tls/node.crt", spark1.certificate)

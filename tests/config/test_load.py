@@ -24,7 +24,6 @@ def test_defaults(etc: Etc) -> None:
     assert [node.name for node in settings.cluster.nodes] == ["spark1", "spark2", "spark3"]
     assert (settings.engine, settings.listen, settings.policy) == (Engine(), Listen(), Policy(rails=RailPolicy()))
     assert settings.tick == 5.0
-    assert settings.token == "t0ken-of-the-lab-cluster"
     assert settings.cluster_key == bytes.fromhex("ab" * 32)
     assert settings.paths.tls == etc.folder / "tls"
     assert (settings.paths.state, settings.paths.run) == (Path("/var/lib/sparkd"), Path("/run/sparkd"))
@@ -132,8 +131,7 @@ def test_secrets_stay_out_of_logs(etc: Etc) -> None:
         ),
         (
             "[listen]\noperator = '0.0.0.0:7474'",
-            'listen.operator: found "0.0.0.0:7474", expected "127.0.0.1:7474" '
-            "(remote listening needs TLS, not available yet)",
+            'listen.operator: found "0.0.0.0:7474", expected "127.0.0.1:7474" (for other hosts there is [api] listen)',
         ),
         (
             "[listen]\noperater = '127.0.0.1:1'",
@@ -169,7 +167,7 @@ def test_secrets_stay_out_of_logs(etc: Etc) -> None:
         (
             "[recover]\nrestarts = 1",
             'recover: found an unknown key, expected "recovery"? Known keys: node, cluster, '
-            "fabric, engine, listen, recovery, peers, incidents",
+            "fabric, engine, listen, api, recovery, peers, incidents",
         ),
         ("[fabric]\nmeasure_seconds = 0.01", "fabric.measure_seconds: found 0.01, expected 0, or from 0.05 to 10"),
         ("[fabric]\nnode_slow_ratio = 2", "fabric.node_slow_ratio: found 2, expected a number from 0 to 1"),
@@ -206,13 +204,11 @@ def test_everything_wrong_is_told_at_once(configured: Configured) -> None:
     etc = configured("[engine]\nname = 'x'\n[recovery]\nrestarts = -1\n", node="", cluster=CLUSTER.replace("lab", "L!"))
     (etc.folder / "cluster.key").unlink()
     (etc.folder / "tls/node.key").unlink()
-    etc.write("token", "short")
     assert etc.places() == [
         ("sparkd.toml", "node.name"),
         ("sparkd.toml", "cluster.name"),
         ("sparkd.toml", "engine.name"),
         ("sparkd.toml", "recovery.restarts"),
-        ("token", "file"),
         ("cluster.key", "file"),
         ("node.key", "file"),
     ]
@@ -290,8 +286,8 @@ def test_no_permission_to_read_a_secret(etc: Etc) -> None:
         with unprivileged():
             places = there.places()
             first = there.problems()[0]
-    assert places == [(name, "file") for name in ("token", "cluster.key", "node.key")]
-    assert first.expected == "the operators' token, readable by group sparkd (root:sparkd, mode 0640)"
+    assert places == [(name, "file") for name in ("cluster.key", "node.key")]
+    assert first.expected == "the cluster's key, readable by group sparkd (root:sparkd, mode 0640)"
 
 
 def test_a_description_for_all_nodes(tmp_path: Path) -> None:

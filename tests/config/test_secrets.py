@@ -1,4 +1,4 @@
-"""Token, cluster key and certificates: what load says of each that cannot be used."""
+"""Cluster key and certificates: what load says of each that cannot be used."""
 
 from __future__ import annotations
 
@@ -21,18 +21,11 @@ NOW = datetime.now(UTC)
 OWN = IPv4Address("192.168.77.1")
 
 
-def test_no_token_is_allowed(etc: Etc) -> None:
-    (etc.folder / "token").unlink()
-    assert etc.load().token is None
-
-
 @pytest.mark.parametrize(
     ("name", "text", "found"),
     [
-        ("token", "", "an empty file"),
-        ("token", "fifteen-letters", "15 characters"),
-        ("token", "two words of a token\n", "20 characters"),
-        ("token", b"\xc3\xa4" * 20, "bytes that are not ASCII"),
+        ("cluster.key", "", "an empty file"),
+        ("cluster.key", b"\xc3\xa4" * 20, "bytes that are not ASCII"),
         ("cluster.key", "ab" * 31, "62 characters"),
         ("cluster.key", "xy" * 32, "64 characters"),
     ],
@@ -52,7 +45,7 @@ def test_missing_files(etc: Etc, name: str) -> None:
     assert HERE in problem.expected
 
 
-@pytest.mark.parametrize("name", ["token", "cluster.key", "tls/node.key"])
+@pytest.mark.parametrize("name", ["cluster.key", "tls/node.key"])
 def test_secrets_open_to_everyone(etc: Etc, name: str) -> None:
     path = etc.folder / name
     path.chmod(0o644)
@@ -62,15 +55,15 @@ def test_secrets_open_to_everyone(etc: Etc, name: str) -> None:
 
 
 def test_before_installation_modes_do_not_matter(etc: Etc) -> None:
-    (etc.folder / "token").chmod(0o777)
-    assert load(etc.main, {}, installed=False).token == "t0ken-of-the-lab-cluster"
+    (etc.folder / "cluster.key").chmod(0o777)
+    assert len(load(etc.main, {}, installed=False).cluster_key) == 32
 
 
 def test_a_directory_instead_of_a_file(etc: Etc) -> None:
-    (etc.folder / "token").unlink()
-    (etc.folder / "token").mkdir()
+    (etc.folder / "cluster.key").unlink()
+    (etc.folder / "cluster.key").mkdir()
     (problem,) = etc.problems()
-    assert (problem.found, problem.file) == ("is a directory", str(etc.folder / "token"))
+    assert (problem.found, problem.file) == ("is a directory", str(etc.folder / "cluster.key"))
 
 
 def test_the_certificate_of_another_node(etc: Etc, ca: Pair) -> None:

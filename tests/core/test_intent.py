@@ -103,7 +103,9 @@ def test_config_skew_tells_what_only_the_other_has_and_where_the_package_differs
 def test_skew_of_a_profile_names_the_key_and_how_to_mend_it() -> None:
     """Field report config-skew."""
     own = {"engine.profile": "tiny", "engine.version": "0.5.23", "engine.arguments.x": "1", "engine.launch.y": "2"}
+    own |= {"engine.installed": "0.5.23-spark-1", "engine.checkpoint": "d1"}
     theirs = own | {"engine.version": "0.5.24", "engine.arguments.x": "3"}
+    theirs |= {"engine.installed": "absent", "engine.checkpoint": "d2"}
     s = replace(idle(digests=own), peers=(peer("spark2", DOWN, digests=own), peer("spark3", DOWN, digests=theirs)))
     answer = accept(s, "start", "x")
     assert isinstance(answer, Refused)
@@ -113,6 +115,18 @@ def test_skew_of_a_profile_names_the_key_and_how_to_mend_it() -> None:
             "0.5.24",
             "0.5.23, as on spark1",
             "install the same version of SGLang on spark3 and spark1",
+        ),
+        "engine.installed": (
+            "spark3",
+            "absent",
+            "0.5.23-spark-1, as on spark1",
+            "sparkd-engine use the same version on spark3 and spark1; the next start takes it",
+        ),
+        "engine.checkpoint": (
+            "spark3",
+            "d2",
+            "d1, as on spark1",
+            "sparkd-engine model verify on spark3 and spark1, and fetch on the one that is wrong",
         ),
         "engine.arguments.x": (
             "spark3",

@@ -61,7 +61,7 @@ class Bench:
         self.files = CountedFiles(site.root)
         paths = Paths.beside(site.etc / "sparkd.toml", {})
         engine = Engine("sglang", profile="tiny", python=PYTHON)
-        self.settings = Settings("spark1", CLUSTER, Policy(), 5.0, engine, Listen(), paths, None, b"", Keeping())
+        self.settings = Settings("spark1", CLUSTER, Policy(), 5.0, engine, Listen(), paths, b"", Keeping())
         self.engine = Sglang(self.settings, self.files, site.share)
 
     async def verdicts(self) -> dict[str, str]:
@@ -156,7 +156,9 @@ async def test_adapters_are_among_what_hosts_compare_and_a_rank_is_given(bench: 
     facts = await bench.engine.observe()
     assert facts.adapters == ("engram_rows", "tp3_pad")
     assert bench.engine.digests()["engine.adapters.engram_rows.directory"] == "/a"
-    given = json.loads(bench.engine.environment()["SPARKD_ADAPTERS"])
+    told = bench.engine.environment()["SPARKD_ADAPTERS"]
+    given = json.loads(told)
+    assert render({"SPARKD_ADAPTERS": told}) == f"SPARKD_ADAPTERS='{told}'\n"
     assert given == {"tp3_pad": {}, "engram_rows": {"directory": "/a"}}
 
 

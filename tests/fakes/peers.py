@@ -91,6 +91,8 @@ class FakePeers:
             raise DoorError(f"{node} does not answer")
         return await self._mesh.fetchers[node](path)
 
+    fetch_apart = fetch
+
     def subscribe(self, wake: Wake) -> None:
         self._wakes.append(wake)
 

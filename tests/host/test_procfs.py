@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkd.core.model import HostFacts
+from sparkd.core.facts import HostFacts, PortBytes
 from sparkd.host.processes import RankProcesses
 from sparkd.host.procfs import ProcHost
 from sparkd.ports import DoorError
@@ -62,3 +62,21 @@ def test_what_is_missing_is_named(tmp_path: Path, meminfo: str, boot_id: str, co
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(DoorError, match=r"^/proc: .*/meminfo: No such file or directory$"):
         observe(tmp_path)
+
+
+DEV = """\
+Inter-|   Receive                   |  Transmit
+ face |bytes    packets errs drop   |bytes    packets errs
+    lo: 1000 10 0 0 0 0 0 0 1000 10 0 0 0 0 0 0
+enp1s0f0np0:18446744073709551615 1 0 0 0 0 0 0 42 1 0 0 0 0 0 0
+enP7s7:     1       1    0    0    0     0          0         0        2       1    0    0    0     0       0          0
+enp1s0f1np1: 5
+"""
+
+
+def test_bytes_of_the_fabric_ports_and_of_no_other(tmp_path: Path) -> None:
+    make(tmp_path, "MemTotal:       125829120 kB\nMemAvailable:    4194304 kB\n")
+    assert observe(tmp_path).traffic == ()
+    (tmp_path / "net").mkdir()
+    (tmp_path / "net/dev").write_text(DEV)
+    assert observe(tmp_path).traffic == (PortBytes("enp1s0f0np0", 2**64 - 1, 42),)

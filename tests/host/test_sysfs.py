@@ -90,3 +90,12 @@ def test_a_read_that_hangs_is_given_up(tmp_path: Path) -> None:
     asyncio.run(body())
     (device / "ports/1/state").write_text("4: ACTIVE\n")  # lets the reader go
     roce.close()
+
+
+def test_bytes_over_rdma_where_they_are_counted(tmp_path: Path) -> None:
+    counters = add(tmp_path, "rocep1s0f0", net="enp1s0f0np0") / "ports/1/counters"
+    counters.mkdir()
+    (counters / "port_rcv_data").write_text("10\n")
+    (counters / "port_xmit_data").write_text("4611686018427387903\n")
+    add(tmp_path, "rocep1s0f1", net="enp1s0f1np1")
+    assert [(fact.received, fact.sent) for fact in observe(tmp_path)] == [(40, 2**64 - 4), (None, None)]

@@ -41,7 +41,7 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("--deb", type=Path, help="the package (default: the newest build/deb/sparkd_*.deb)")
     up.add_argument("--bare", action="store_true", help="stop after the boot, with nothing installed")
     commands.add_parser("down", help="remove the lab, also what is left of one that was killed")
-    status = commands.add_parser("status", help="say what is up")
+    status = commands.add_parser("status", help="say what is up; fails with 1 if it is not")
     status.add_argument("--json", action="store_true")
     execute = commands.add_parser("exec", help="run a command on a node: exec NODE -- COMMAND...")
     execute.add_argument("node", choices=[*ALL_NODES, OUTSIDE])
@@ -108,7 +108,7 @@ def _dispatch(lab: Lab, options: argparse.Namespace) -> int:
         case "down":
             lab.down()
         case "status":
-            _status(lab, as_json=options.json)
+            return 0 if _status(lab, as_json=options.json) else 1
         case "exec":
             _become(lab, options.node, _words(options.argv))
         case "logs":
@@ -161,11 +161,12 @@ def _become(lab: Lab, node: str, argv: list[str]) -> None:
     os.execvpe(command[0], command, environment())
 
 
-def _status(lab: Lab, *, as_json: bool) -> None:
+def _status(lab: Lab, *, as_json: bool) -> bool:
+    """Whether it is up."""
     facts = lab.status()
     if as_json:
         print(json.dumps(facts, indent=2))
-        return
+        return bool(facts["up"])
     print(f"lab {facts['id']} in {facts['directory']}: {'up' if facts['up'] else 'not up'}")
     nodes = facts["nodes"]
     assert isinstance(nodes, dict)
@@ -185,3 +186,4 @@ def _status(lab: Lab, *, as_json: bool) -> None:
         assert isinstance(named, list)
         for node in named:
             print(f"  {what}: {node}")
+    return bool(facts["up"])

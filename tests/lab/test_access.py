@@ -24,16 +24,35 @@ def test_a_change_over_tcp_without_the_token_is_refused(
     before = ring.fresh()
     answer = ring.ask("spark2", "POST", path, *options, tcp=True)
     assert (answer.status, answer.body["code"]) == (401, code)
-    assert "/etc/sparkd/token" in answer.body["hint"]
+    assert "sparkctl token create" in answer.body["hint"]
     assert ring.get("spark1")["epoch"] == before["epoch"]
 
 
-def test_a_change_over_tcp_with_the_token_is_carried_out(ring: Ring) -> None:
+def test_a_token_counts_from_its_creation_to_its_revocation(ring: Ring) -> None:
     ring.idle()
-    token = ring.lab.exec("spark2", "cat", "/etc/sparkd/token").stdout.strip()
-    answer = ring.ask("spark2", "POST", "/v1/ring/start", *_bearer(token), tcp=True)
-    assert answer.status == 202
-    assert "operator at 127.0.0.1 on spark2" in ring.phase("ready")["by"]
+    token = ring.lab.exec("spark2", "sparkctl", "token", "create", "laptop", "--role", "operate").stdout.strip()
+    try:
+        shown = ring.lab.exec("spark2", "stat", "-c", "%a %U %G", "/etc/sparkd/tokens.json").stdout.strip()
+        assert shown == "640 root sparkd"
+        answer = ring.ask("spark2", "POST", "/v1/ring/start", *_bearer(token), tcp=True)
+        assert answer.status == 202
+        assert ring.phase("ready")["by"] == "laptop (token) at 127.0.0.1 on spark2"
+        other = ring.ask("spark3", "POST", "/v1/ring/stop", *_bearer(token), tcp=True)
+        assert other.body["code"] == "token-wrong", "each node has tokens of its own"
+    finally:
+        ring.lab.exec("spark2", "sparkctl", "token", "revoke", "laptop")
+    assert ring.ask("spark2", "POST", "/v1/ring/stop", *_bearer(token), tcp=True).body["code"] == "token-wrong"
+    ring.said("spark2", "sparkd", "POST '/v1/ring/start' by laptop (token) at 127.0.0.1: accepted, /v1/operations/")
+    assert token not in ring.lab.exec("spark2", "journalctl", "-q", "-u", "sparkd").stdout
+
+
+def test_a_page_of_another_site_gets_nothing(ring: Ring) -> None:
+    for header, code in (
+        ("Host: evil.example", "host-not-allowed"),
+        ("Origin: http://evil.example", "origin-not-allowed"),
+    ):
+        answer = ring.ask("spark1", "GET", "/v1/ring", "-H", header, tcp=True)
+        assert (answer.status, answer.body["code"]) == (403, code)
 
 
 def test_reading_over_tcp_needs_nothing(ring: Ring) -> None:
@@ -41,20 +60,25 @@ def test_reading_over_tcp_needs_nothing(ring: Ring) -> None:
         assert ring.ask("spark3", "GET", path, tcp=True).status == 200
 
 
-def test_the_unix_socket_is_for_root_and_the_group(ring: Ring) -> None:
+def test_on_the_unix_socket_everybody_looks_and_root_and_the_group_operate(ring: Ring) -> None:
+    ring.fresh()
     ring.lab.exec("spark1", "sh", "-c", "id stranger >/dev/null 2>&1 || useradd stranger")
-    ask = ["curl", "-sS", "-m", "5", "--unix-socket", "/run/sparkd/api.sock", "http://sparkd/v1/ring"]
-    stranger = ring.lab.exec(
-        "spark1", "setpriv", "--reuid=stranger", "--regid=stranger", "--clear-groups", *ask, check=False
-    )
-    assert stranger.returncode != 0
-    assert "phase" not in stranger.stdout
-    member = ring.lab.exec("spark1", "setpriv", "--reuid=stranger", "--regid=stranger", "--groups=sparkd", *ask)
-    assert '"phase"' in member.stdout
+
+    def as_stranger(groups: str, *command: str) -> str:
+        user = ("setpriv", "--reuid=stranger", "--regid=stranger", groups)
+        return ring.lab.exec("spark1", *user, *command, check=False).stdout
+
+    ask = ["curl", "-sS", "-m", "5", "--unix-socket", "/run/sparkd/api.sock"]
+    start = [*ask, "-X", "POST", "http://sparkd/v1/ring/start"]
+    assert '"phase":"ready"' in as_stranger("--clear-groups", *ask, "http://sparkd/v1/ring")
+    assert '"read-only"' in as_stranger("--clear-groups", *start)
+    assert '"/v1/operations/' in as_stranger("--groups=sparkd", *start)
+    assert as_stranger("--clear-groups", "ls", "/run/sparkd") == "", "what else is there is nobody's business"
+    assert as_stranger("--clear-groups", "sh", "-c", "cat /run/sparkd/rank-*.env") == ""
 
 
 def test_secrets_are_not_for_everyone(ring: Ring) -> None:
-    for path in ("token", "cluster.key", "tls/node.key"):
+    for path in ("cluster.key", "tls/node.key"):
         shown = ring.lab.exec("spark1", "stat", "-c", "%a %U %G", f"/etc/sparkd/{path}").stdout.strip()
         assert shown == "640 root sparkd", path
 

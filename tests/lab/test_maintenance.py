@@ -26,7 +26,7 @@ def test_under_hold_a_death_is_shown_and_nothing_follows_until_resume(ring: Ring
     ring.lab.exec("spark2", "sparkctl", "hold", "--reason", "a new cable")
     for node in NODES:
         held = ring.until(node, lambda seen: seen["maintenance"] is not None)
-        assert held["maintenance"]["by"].startswith("operator over the Unix socket on spark2")
+        assert held["maintenance"]["by"].startswith("root (uid 0) on spark2")
         assert held["maintenance"]["reason"] == "a new cable"
         assert (held["phase"], held["epoch"]) == ("ready", before["epoch"])
         assert "a new cable" in ring.lab.exec(node, "sparkctl", "status").stdout

@@ -206,7 +206,7 @@ def test_the_journal_alone_tells_a_start_and_a_failure(ring: Ring) -> None:
     ring.lab.exec("spark3", "systemctl", "kill", "-s", "KILL", f"sparkd-rank@{epoch}.service")
     ring.phase("ready", above=epoch)
     story = [
-        f"epoch {epoch}: up, by operator over the Unix socket on spark2: start asked for",
+        f"epoch {epoch}: up, by root (uid 0) on spark2: start asked for",
         "fabric: ",
         f"starting sparkd-rank@{epoch}.service",
         f"epoch {epoch} is starting: ",

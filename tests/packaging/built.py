@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGED: tuple[str, ...] = ("sparkd", "ring_mesh", "runtime", "adapter", "units", "packaging")
+PACKAGED: tuple[str, ...] = ("sparkd", "ring_mesh", "runtime", "adapter", "units", "packaging", "docs")
 MODULES: tuple[str, ...] = ("sparkd", "ring_mesh", "runtime", "adapter")
 
 

@@ -35,18 +35,29 @@ INSTALLED = {
     "/usr/lib/sparkd/configured": "-rwxr-xr-x",
     "/usr/lib/sparkd/drop-caches": "-rwxr-xr-x",
     "/usr/lib/sparkd/measure": "-rwxr-xr-x",
+    "/usr/lib/sparkd/plugin/adapter -> ../adapter": "lrwxrwxrwx",
+    "/usr/lib/sparkd/plugin/sparkd_adapter.dist-info/METADATA": "-rw-r--r--",
+    "/usr/lib/sparkd/plugin/sparkd_adapter.dist-info/entry_points.txt": "-rw-r--r--",
     "/usr/lib/sparkd/rank": "-rwxr-xr-x",
+    "/usr/lib/systemd/catalog/sparkd.catalog": "-rw-r--r--",
     "/usr/lib/systemd/network/10-sparkd-fabric.network": "-rw-r--r--",
     "/usr/lib/sysusers.d/sparkd.conf": "-rw-r--r--",
     "/usr/sbin/sparkd": "-rwxr-xr-x",
+    "/usr/sbin/sparkd-engine": "-rwxr-xr-x",
+    "/usr/share/bash-completion/completions/sparkctl": "-rw-r--r--",
     "/usr/share/doc/sparkd/examples/cluster.toml": "-rw-r--r--",
     "/usr/share/doc/sparkd/examples/engine.toml": "-rw-r--r--",
     "/usr/share/doc/sparkd/examples/raw-hello.conf": "-rw-r--r--",
     "/usr/share/lintian/overrides/sparkd": "-rw-r--r--",
     "/usr/share/man/man1/sparkctl.1.gz": "-rw-r--r--",
+    "/usr/share/man/man8/sparkd-engine.8.gz": "-rw-r--r--",
     "/usr/share/man/man8/sparkd.8.gz": "-rw-r--r--",
     "/usr/share/polkit-1/rules.d/50-sparkd.rules": "-rw-r--r--",
+    "/usr/share/sparkd/grafana/sparkd.json": "-rw-r--r--",
+    "/usr/share/sparkd/prometheus/scrape.yml": "-rw-r--r--",
+    "/usr/share/sparkd/prometheus/sparkd.rules.yml": "-rw-r--r--",
     "/usr/share/sparkd/profiles/deepseek-v4.1-flash-tp3.toml": "-rw-r--r--",
+    "/usr/share/zsh/vendor-completions/_sparkctl": "-rw-r--r--",
     # Compiles the private modules anew when the distribution changes its Python.
     "/usr/share/python3/runtime.d/sparkd.rtupdate": "-rwxr-xr-x",
 }
@@ -56,6 +67,7 @@ BRINGS = {
     "cryptography": "python3-cryptography",
     "fastapi": "python3-fastapi",
     "gi": "python3-gi",
+    "h11": "python3-h11",
     "prometheus_client": "python3-prometheus-client",
     "pydantic": "python3-pydantic",
     "pydbus": "python3-pydbus",
@@ -72,9 +84,9 @@ def test_every_file_has_its_place_and_mode(package: Package) -> None:
         for name, mode in package.files.items()
         if not any(name.startswith(f"/usr/lib/sparkd/{module}/") for module in MODULES)
     }
-    documentation = {name for name in outside if re.match(r"/usr/share/doc/sparkd/[A-Za-z.]+$", name)}
+    documentation = {name for name in outside if re.match(r"/usr/share/doc/sparkd/[A-Za-z.-]+$", name)}
     assert {name: mode for name, mode in outside.items() if name not in documentation} == INSTALLED
-    for wanted in ("README.Debian", "NOTICE", "copyright", "changelog"):
+    for wanted in ("README.Debian", "NOTICE", "copyright", "changelog", "first-hour.md"):
         assert {f"/usr/share/doc/sparkd/{wanted}", f"/usr/share/doc/sparkd/{wanted}.gz"} & documentation, wanted
 
 
@@ -90,12 +102,16 @@ def test_configuration_directories_wait_for_the_operator(package: Package) -> No
 
 
 def test_the_modules_are_those_of_the_tree(package: Package) -> None:
-    installed = {name for name in package.files if name.startswith("/usr/lib/sparkd/") and name.count("/") > 4}
+    below = {name for name in package.files if name.startswith("/usr/lib/sparkd/") and name.count("/") > 4}
+    # The one thing of sparkd that an engine has on its path.
+    installed = {name for name in below if not name.startswith("/usr/lib/sparkd/plugin/")}
     assert installed == {f"/usr/lib/sparkd/{name}" for name in tree_files(*MODULES)}
     assert {package.files[name] for name in installed} == {"-rw-r--r--"}
 
 
-@pytest.mark.parametrize("command", ["/usr/sbin/sparkd", "/usr/bin/sparkctl", "/usr/lib/sparkd/rank"])
+@pytest.mark.parametrize(
+    "command", ["/usr/sbin/sparkd", "/usr/sbin/sparkd-engine", "/usr/bin/sparkctl", "/usr/lib/sparkd/rank"]
+)
 def test_commands_run_an_installed_module_isolated_from_the_caller(package: Package, command: str) -> None:
     text = package.text(command)
     # -I: neither PYTHONPATH nor the user's own packages nor the current directory decide what root runs.
@@ -130,7 +146,7 @@ def imports(source: str) -> set[str]:
 
 def test_one_version(package: Package) -> None:
     assert package.field("Version") == sparkd.__version__
-    for page in ("sparkd.8", "sparkctl.1"):
+    for page in ("sparkd.8", "sparkd-engine.8", "sparkctl.1"):
         assert f'"sparkd {sparkd.__version__}"' in (ROOT / "packaging/man" / page).read_text().splitlines()[0]
 
 
@@ -197,7 +213,7 @@ def test_lintian_finds_nothing(package: Package) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-@pytest.mark.parametrize("page", ["man8/sparkd.8.gz", "man1/sparkctl.1.gz"])
+@pytest.mark.parametrize("page", ["man8/sparkd.8.gz", "man8/sparkd-engine.8.gz", "man1/sparkctl.1.gz"])
 def test_manual_pages_format_without_a_warning(package: Package, page: str) -> None:
     path = package.root / "usr/share/man" / page
     done = run(["man", "--warnings", "-Tutf8", "-E", "UTF-8", "--local-file", str(path)], "man-db")
@@ -217,7 +233,7 @@ def test_the_manual_of_sparkctl_knows_its_commands_options_and_exit_codes(capsys
     def inner(text: str) -> list[str]:
         return re.findall(r"^ {4}([a-z]+)(?: |$)", text, re.MULTILINE)
 
-    groups = ("cluster", "fabric", "profile")
+    groups = ("cluster", "config", "fabric", "profile", "token")
     commands: list[tuple[str, ...]] = [(name,) for name in inner(shown()) if name not in groups]
     commands += [(group, name) for group in groups for name in inner(shown(group))]
     documented = set(re.findall(r"^\.B sparkctl ([a-z]+(?: [a-z]+)?)$", page, re.MULTILINE))

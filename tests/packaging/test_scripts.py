@@ -124,7 +124,8 @@ def sparkctl(*arguments: str) -> None:
 def configured(root: Path) -> list[Path]:
     """Make the files of a configured node that has run. Returns them."""
     names = (
-        "etc/sparkd/sparkd.toml", "etc/sparkd/sparkd.toml.d/site.toml", "etc/sparkd/token", "etc/sparkd/cluster.key",
+        "etc/sparkd/sparkd.toml", "etc/sparkd/sparkd.toml.d/site.toml", "etc/sparkd/tokens.json",
+        "etc/sparkd/cluster.key",
         "etc/sparkd/tls/node.key", "var/lib/sparkd/intent.json", "var/cache/sparkd-rank/kernel",
         "run/sparkd/rank-7.env",
     )  # fmt: skip

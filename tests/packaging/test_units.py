@@ -84,7 +84,7 @@ def test_the_daemon_stays_confined(package: Package) -> None:
 def test_the_daemon_is_watched(package: Package) -> None:
     found = settings(package, "sparkd.service")
     wanted = {"Type": "notify", "WatchdogSec": "30", "Restart": "on-failure", "RuntimeDirectory": "sparkd"}
-    wanted |= {"RuntimeDirectoryMode": "0750", "RuntimeDirectoryPreserve": "yes", "StateDirectory": "sparkd"}
+    wanted |= {"RuntimeDirectoryMode": "0711", "RuntimeDirectoryPreserve": "yes", "StateDirectory": "sparkd"}
     assert {key: found[f"Service.{key}"] for key in wanted} == {key: [value] for key, value in wanted.items()}
     assert found["Install.WantedBy"] == ["multi-user.target"]
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from sparkd import wire
-from sparkd.api.guard import BodyLimit
+from sparkd.api.guard import Body
 from sparkd.api.peer import peer_app
 from sparkd.core.model import Intent, Report
 from sparkd.peers.client import PeerClient, PeerError
@@ -80,7 +80,7 @@ async def daemon(certificates: Certificates) -> AsyncIterator[tuple[Loop, PeerCl
         await ring.quiet()
         loop = ring.conductor.loop
         async with (
-            certificates.serving(BodyLimit(peer_app(loop)), "spark1") as port,
+            certificates.serving(Body(peer_app(loop), wanted=True), "spark1") as port,
             closing(certificates.client("spark2", port)) as client,
         ):
             yield loop, client

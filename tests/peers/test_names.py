@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from sparkd.api.admission import names_in
-from sparkd.api.guard import BodyLimit
+from sparkd.api.callers import names_in
+from sparkd.api.guard import Body
 from sparkd.api.peer import peer_app
 from sparkd.core.model import Intent
 from sparkd.peers.client import PeerClient, PeerError
@@ -33,7 +33,7 @@ def test_a_report_with_another_nodes_certificate_is_refused(certificates: Certif
             machine = ring.conductor
             await ring["spark2"].kill()  # or its own report would follow the one that is told here in its name
             before = [view.report for view in machine.peers.views()]
-            async with certificates.serving(BodyLimit(peer_app(machine.loop)), "spark1") as port:
+            async with certificates.serving(Body(peer_app(machine.loop), wanted=True), "spark1") as port:
                 third = client(certificates, "spark3", port)
                 with pytest.raises(PeerError, match="answered 403"):
                     await asyncio.to_thread(third.exchange, THEIRS)
@@ -55,7 +55,7 @@ def test_whoever_answers_at_a_nodes_address_has_to_have_its_certificate(certific
     async def body() -> None:
         async with cluster() as ring:
             await ring.reach("down")
-            async with certificates.serving(BodyLimit(peer_app(ring["spark3"].loop)), "spark3") as port:
+            async with certificates.serving(Body(peer_app(ring["spark3"].loop), wanted=True), "spark3") as port:
                 asking = client(certificates, "spark1", port, "spark2")
                 with pytest.raises(PeerError, match="its certificate is of spark3, not spark2"):
                     await asyncio.to_thread(asking.pull)

@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sparkd.api.guard import BodyLimit
+from sparkd.api.guard import Body
 from sparkd.api.listener import Listener, tcp_socket
 from sparkd.api.peer import peer_app
 from sparkd.peers.client import PeerClient
 from sparkd.peers.poller import Poller
-from sparkd.reconcile.loop import Forwarded, Refusal
+from sparkd.reconcile.loop import Forwarded
+from sparkd.reconcile.refusal import Refusal
 from tests.api.serving import listening
 from tests.core.builders import NODES
 from tests.peers.tls import HERE, Certificates
@@ -41,7 +42,7 @@ async def connected(
         ring[name].peers = poller
         pollers.append(poller)
     listeners = {
-        name: Listener(BodyLimit(peer_app(ring[name].boot())), sockets[name], certificates.server(name))
+        name: Listener(Body(peer_app(ring[name].boot()), wanted=True), sockets[name], certificates.server(name))
         for name in NODES
     }
     async with listening(*listeners.values()):
@@ -88,7 +89,7 @@ def test_a_conductor_that_is_gone_is_told_by_its_name_and_may_come_back(certific
             assert caught.value.code == "conductor-unreachable"
             assert caught.value.sentence.startswith("only spark1 issues epochs, and spark1 cannot be asked: 127.0.0.1:")
             assert caught.value.sentence.endswith(": connection refused")
-            api = BodyLimit(peer_app(ring.conductor.loop))
+            api = Body(peer_app(ring.conductor.loop), wanted=True)
             async with certificates.serving(api, "spark1", ports["spark1"]):
                 await until(lambda: ring["spark2"].peers.views()[0].error == "")
                 assert isinstance(await ring.ask("start", "spark2"), Forwarded)

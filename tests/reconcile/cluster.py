@@ -21,8 +21,9 @@ from sparkd.reconcile.cycle import Site
 from sparkd.reconcile.events import EventLog
 from sparkd.reconcile.executor import Executor, State
 from sparkd.reconcile.incidents import Incidents
-from sparkd.reconcile.loop import Forwarded, Loop, Refusal
+from sparkd.reconcile.loop import Forwarded, Loop
 from sparkd.reconcile.observer import Observer
+from sparkd.reconcile.refusal import Refusal
 from sparkd.reconcile.status import Identity
 from tests.core.builders import CLUSTER, NODES, PLAN
 from tests.fakes import (
@@ -254,7 +255,9 @@ class Cluster:
     async def ask(
         self, request: Request, of: str = NODES[0], reason: str = "", *, force: bool = False, drain: float = 0
     ) -> wire.Operation | Forwarded:
-        return await self[of].loop.request(request, f"operator on {of}", reason, force=force, drain=drain)
+        made = await self[of].loop.request(request, f"operator on {of}", reason, force=force, drain=drain)
+        assert not isinstance(made, wire.Trial)
+        return made
 
     async def up(self) -> None:
         await self.reach("down")
@@ -288,19 +291,25 @@ class Cluster:
             try:
                 asked = wire.decode(wire.PeerRequest, body)
                 what = cast(Request, asked.request)
-                made = await machine.loop.conduct(what, asked.by, asked.reason, force=asked.force, drain=asked.drain)
+                conduct = machine.loop.rehearse if asked.trial else machine.loop.conduct
+                options: Any = {"force": asked.force, "drain": asked.drain, "expect": asked.expect}
+                made: Any = await conduct(what, asked.by, asked.reason, **options)
             except Refusal as refusal:
-                told = problem(refusal.code, refusal.sentence, refusal.findings)
+                told = problem(refusal.code, refusal.sentence, refusal.findings, epoch=refusal.epoch)
                 return told.status_code, json.loads(told.body)
-            return 202, wire.encode(made)
+            return 200 if asked.trial else 202, wire.encode(made)
 
         return answer
 
     @staticmethod
     def _fetcher(machine: Machine) -> Fetcher:
         async def answer(path: str) -> bytes:
+            if path == "smoke":
+                return wire.dumps(await machine.loop.own_smokes())
             if path == "incidents":
                 return wire.dumps(await machine.loop.own_incidents())
+            if path.startswith("logs?"):
+                raise DoorError(f"{machine.name} answered 503")  # as one whose journal is not wired
             return wire.dumps(await machine.loop.own_incident(int(path.removeprefix("incident?epoch="))))
 
         return answer

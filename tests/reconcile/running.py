@@ -18,12 +18,26 @@ LIMIT = 20.0
 def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     """Run an asynchronous test in a loop of its own. It fails if a task or a thread outlives it; so does, because
     warnings are errors, a socket or a transport that nobody closed."""
+    return within(LIMIT)(test)
 
+
+def within(
+    seconds: float,
+) -> Callable[[Callable[P, Coroutine[Any, Any, None]]], Callable[P, None]]:
+    """The same for a test that may take longer."""
+
+    def made(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+        return _in_loop(test, seconds)
+
+    return made
+
+
+def _in_loop(test: Callable[P, Coroutine[Any, Any, None]], seconds: float) -> Callable[P, None]:
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         gc.freeze()  # what was there before is looked at by nobody below, which is most of the work
         before = set(threading.enumerate())
-        asyncio.run(_checked(test(*args, **kwargs)))
+        asyncio.run(_checked(test(*args, **kwargs), seconds))
         end = time.monotonic() + GRACE
         while (left := set(threading.enumerate()) - before) and time.monotonic() < end:
             time.sleep(0.005)
@@ -34,8 +48,8 @@ def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     return run
 
 
-async def _checked(test: Coroutine[Any, Any, None]) -> None:
-    async with asyncio.timeout(LIMIT):
+async def _checked(test: Coroutine[Any, Any, None], seconds: float) -> None:
+    async with asyncio.timeout(seconds):
         await test
     end = time.monotonic() + GRACE
     while (left := asyncio.all_tasks() - {asyncio.current_task()}) and time.monotonic() < end:

@@ -17,7 +17,7 @@ from sparkd.core.snapshot import Policy
 from sparkd.engine import CONFIG, Sglang
 from sparkd.host.engine import EngineFiles
 from sparkd.reconcile.examiner import Examiner
-from sparkd.reconcile.loop import Refusal
+from sparkd.reconcile.refusal import Refusal
 from tests.core.builders import CLUSTER, NODES
 from tests.engine.site import PROFILE, PYTHON, Site
 from tests.fakes.hardware import FakeHardware
@@ -52,7 +52,7 @@ class Bench:
             site.install()
             paths = Paths.beside(site.etc / "sparkd.toml", {})
             engine = Engine("sglang", profile="tiny", python=PYTHON)
-            settings = Settings(name, CLUSTER, Policy(), 60.0, engine, Listen(), paths, None, b"")
+            settings = Settings(name, CLUSTER, Policy(), 60.0, engine, Listen(), paths, b"")
             self.engines[name] = Sglang(settings, EngineFiles(site.root), site.share)
 
     async def refusal(self) -> list[tuple[str, str, str]]:

@@ -11,6 +11,7 @@ from sparkd.core import findings as catalogue
 from sparkd.core.decide import Decision, decide
 from sparkd.core.model import Intent, RankUnit
 from sparkd.reconcile.events import EventLog
+from sparkd.reconcile.messages import as_audit, message_id
 from tests.core.builders import NODES, NOW, attempt, peer, running, snapshot
 from tests.fakes import FakeClock
 
@@ -122,7 +123,9 @@ def test_readers_go_on_after_what_they_have_seen(log: EventLog) -> None:
     assert [(event.id, event.text) for event in seen.events] == [(4, "4"), (5, "5")]
     assert seen.last == 5
     assert log.since(5, 500).events == ()
-    assert log.since(99, 500).events == ()
+    assert not seen.lost
+    assert log.since(99, 500).lost, "the id is of the daemon before this one"
+    assert [event.id for event in log.since(99, 500).events] == [1, 2, 3, 4, 5]
 
 
 def test_a_limit_keeps_the_newest(log: EventLog) -> None:
@@ -139,3 +142,54 @@ def test_ids_go_on_when_the_oldest_events_are_dropped(log: EventLog) -> None:
         log.add("action", str(number))
     ids = [event.id for event in log.since(0, 1000).events]
     assert ids == list(range(501, 1001))
+
+
+def journalled(caplog: pytest.LogCaptureFixture) -> list[dict[str, str]]:
+    return [record.journal for record in caplog.records if hasattr(record, "journal")]
+
+
+def test_each_line_has_fields_to_select_by(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    log = EventLog("spark1", FakeClock(NOW), {"spark1": 0, "spark2": 1})
+    log.summary(silent_for(0.1))
+    log.findings((replace(CABLE, node="spark2"),))
+    log.findings(())
+    log.add("intent", "epoch 9: up", epoch=9)
+    summary, found, gone, intent = journalled(caplog)
+    assert summary == {
+        "MESSAGE_ID": message_id("summary-ready"),
+        "SPARKD_EVENT": "summary",
+        "SPARKD_EPOCH": "7",
+        "SPARKD_PHASE": "ready",
+        "SPARKD_NODE": "spark1",
+        "SPARKD_RANK": "0",
+    }
+    assert found == {
+        **summary,
+        "MESSAGE_ID": message_id("finding-cable-missing"),
+        "SPARKD_EVENT": "finding",
+        "SPARKD_NODE": "spark2",
+        "SPARKD_RANK": "1",
+        "SPARKD_FINDING": "cable-missing",
+        "SPARKD_SUBJECT": CABLE.subject,
+        "SPARKD_OBSERVED": CABLE.observed,
+        "SPARKD_EXPECTED": CABLE.expected,
+        "SPARKD_FIX": CABLE.fix,
+    }
+    assert gone == {**found, "MESSAGE_ID": message_id("finding-gone")}
+    assert (intent["SPARKD_EPOCH"], intent["MESSAGE_ID"]) == ("9", message_id("intent"))
+
+
+def test_no_line_for_a_cycle_without_news(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    log = EventLog("spark1", FakeClock(NOW))
+    for age in range(16, 100):
+        log.summary(silent_for(float(age)))
+        log.findings((CABLE,))
+    assert len(journalled(caplog)) == 2
+
+
+def test_who_asked_for_a_change_is_a_kind_of_its_own() -> None:
+    record = logging.LogRecord("sparkd.audit", logging.INFO, "", 0, "start by root", (), None)
+    assert as_audit(record)
+    assert record.__dict__["journal"] == {"MESSAGE_ID": message_id("audit"), "SPARKD_EVENT": "audit"}

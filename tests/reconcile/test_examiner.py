@@ -12,7 +12,7 @@ from sparkd.core.reach import ReachFact
 from sparkd.reconcile import loop as loops
 from sparkd.reconcile.examiner import Examiner
 from sparkd.reconcile.kernellog import KernelWatch
-from sparkd.reconcile.loop import Refusal
+from sparkd.reconcile.refusal import Refusal
 from tests.core.builders import NODES
 from tests.fakes.hardware import FakeHardware
 from tests.reconcile.cluster import Cluster, cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkd.reconcile.loop import Refusal
+from sparkd.reconcile.refusal import Refusal
 from tests.core.builders import NODES
 from tests.reconcile.cluster import Cluster, cluster
 from tests.reconcile.running import in_loop, turns, until

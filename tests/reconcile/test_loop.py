@@ -10,7 +10,7 @@ import pytest
 from sparkd.core.model import Intent
 from sparkd.core.snapshot import Policy
 from sparkd.ports import DoorError
-from sparkd.reconcile.loop import Refusal
+from sparkd.reconcile.refusal import Refusal
 from tests.core.builders import CABLES, NOW
 from tests.reconcile.alone import DOWN, alone, hear, published
 from tests.reconcile.cluster import cluster

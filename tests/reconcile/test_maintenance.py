@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sparkd.reconcile.loop import Refusal
+from sparkd.reconcile.refusal import Refusal
 from tests.reconcile.cluster import cluster
 from tests.reconcile.running import in_loop, until
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from sparkd.core.railfacts import RailFact, RailPolicy
-from sparkd.reconcile.loop import Refusal
+from sparkd.reconcile.refusal import Refusal
 from tests.core.builders import NODES, PLAN
 from tests.reconcile.cluster import POLICY, Cluster, Machine, cluster
 from tests.reconcile.running import in_loop, turns, until

@@ -9,7 +9,8 @@ import pytest
 from sparkd import wire
 from sparkd.core.intent import Request
 from sparkd.core.snapshot import Policy
-from sparkd.reconcile.loop import Forwarded, Refusal
+from sparkd.reconcile.loop import Forwarded
+from sparkd.reconcile.refusal import Refusal
 from sparkd.wire import Operation
 from tests.core.builders import NOW
 from tests.reconcile.alone import alone, published
@@ -36,7 +37,7 @@ async def test_a_start_that_is_already_so_makes_no_new_epoch() -> None:
         await ring.up()
         answer = await ring.ask("start")
         assert answer == Operation(
-            "/v1/operations/1", 1, "up", "already so since epoch 1: epoch 1 is ready: all 3 ranks serve"
+            "/v1/operations/1", 1, "up", "already wanted up: epoch 1 is ready: all 3 ranks serve"
         )
         assert ring.conductor.loop.operation(1) is not None
         assert ring.conductor.loop.state.intent.epoch == 1
@@ -126,7 +127,7 @@ async def test_the_conductors_answer_is_relayed_as_it_is() -> None:
 
         ring.mesh.handlers["spark1"] = answer
         assert await ring.ask("clear", "spark3") == Forwarded(418, {"code": "teapot"})
-        assert asked == [{"request": "clear", "by": "operator on spark3", "reason": "", "force": False, "drain": 0.0}]
+        assert asked == [wire.encode(wire.PeerRequest("clear", "operator on spark3"))]
 
 
 @in_loop

@@ -6,7 +6,8 @@ import pytest
 
 from sparkd.core import links
 from sparkd.core.snapshot import Policy
-from sparkd.reconcile.loop import Forwarded, Refusal
+from sparkd.reconcile.loop import Forwarded
+from sparkd.reconcile.refusal import Refusal
 from sparkd.wire import Operation
 from tests.core.builders import NODES, PLAN
 from tests.reconcile.cluster import Cluster, cluster

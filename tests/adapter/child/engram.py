@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -133,6 +134,30 @@ def refusals(directory: Path) -> dict[str, tuple[int, str]]:
     return found
 
 
+def without_manifest(directory: Path) -> str:
+    """Rows that are to be of the checkpoint's manifest, where there is none."""
+    from adapter.declare import AdapterError
+    from adapter.engram_rows import ADAPTER
+    from adapter.engram_rows.table import _Stores
+
+    made = table()
+    try:
+        _Stores(ADAPTER.settled({"directory": str(directory)}))._store(made, TOTAL, DIM, LAYER)
+    except AdapterError as error:
+        return str(error)
+    return ""
+
+
+def counted() -> dict[str, float | None]:
+    """What the engine's metrics have after the lookups, a second later than the last time."""
+    from prometheus_client import REGISTRY
+
+    time.sleep(1.1)
+    table()._owned_rows(torch.arange(TOTAL))
+    names = ("reads", "rows", "errors", "queue_depth_max", "read_seconds_p50", "read_seconds_p99")
+    return {name: REGISTRY.get_sample_value(f"sparkd_engram_{name}", {"layer": str(LAYER)}) for name in names}
+
+
 def main(directory: Path, readers: list[str]) -> dict[str, Any]:
     torch.set_num_threads(1)
     logging.disable(logging.INFO)
@@ -150,6 +175,7 @@ def main(directory: Path, readers: list[str]) -> dict[str, Any]:
     }
 
     def compared(kind: str) -> None:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(directory)
         run_scheduler_process(directory, kind)
         on_disk = answers()
         differ = {
@@ -158,7 +184,9 @@ def main(directory: Path, readers: list[str]) -> dict[str, Any]:
             for name, found in on_disk.items()
         }  # fmt: skip
         kept = sum(parameter.numel() for parameter in table().parameters())
-        report = {"differ": differ, "kept": kept, "refusals": refusals(directory) if kind == "python" else {}}
+        report = {"differ": differ, "kept": kept, "counted": counted()}
+        if kind == "python":
+            report |= {"refusals": refusals(directory), "without manifest": without_manifest(directory)}
         (directory / f"{kind}.json").write_text(json.dumps(report))
 
     tokenizer = Path(sys.prefix) / "models/tiny/tokenizer.json"

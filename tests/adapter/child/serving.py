@@ -25,7 +25,7 @@ from sglang.srt.sampling.sampling_params import SamplingParams
 from adapter import plugin
 from adapter.declare import AdapterError
 
-ROWS, SLOTS, WORDS = 400, 3, 4
+ROWS, SLOTS, WORDS = 300, 3, 4
 TARGET = torch.tensor([[0.50, 0.25, 0.15, 0.10], [0.10, 0.20, 0.30, 0.40], [0.25, 0.25, 0.25, 0.25]])
 DRAFT = torch.tensor([[0.20, 0.30, 0.25, 0.25], [0.30, 0.30, 0.20, 0.20]])
 GUARDS = json.dumps({"serving_guards": {}})
@@ -167,6 +167,15 @@ def products() -> dict[str, Any]:
     return found
 
 
+def twice() -> str:
+    """SGLang applies hooks to a target once, and says nothing of those that come later."""
+    try:
+        run_scheduler_process(json.dumps({"prefill_empty_cache": {"tokens": 200}}))
+    except AdapterError as error:
+        return str(error)
+    return ""
+
+
 def prefill() -> bool:
     before = batch_result_processor.SchedulerBatchResultProcessor.process_batch_result_prefill
     run_scheduler_process(json.dumps({"prefill_empty_cache": {"tokens": 100}}))
@@ -230,6 +239,7 @@ def main() -> dict[str, Any]:
         "requests": requests(),
         "products": products(),
         "prefill": prefill(),
+        "twice": twice(),
         "limited": limited(),
         "verified": verified(),
     }

@@ -19,6 +19,7 @@ REPOSITORY = "maker/model"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 LARGE = 4096
 """From how many bytes on a file is in the hub's large store."""
+STEP = 1 << 20
 
 
 @dataclass
@@ -129,11 +130,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _listing(self) -> dict[str, object]:
         siblings: list[dict[str, object]] = []
         for name in self.server.names():
-            data = (self.server.directory / name).read_bytes()
-            blob = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
-            each: dict[str, object] = {"rfilename": name, "size": len(data), "blobId": blob}
-            if len(data) >= LARGE:
-                each["lfs"] = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+            path = self.server.directory / name
+            size = path.stat().st_size
+            each: dict[str, object] = {"rfilename": name, "size": size}
+            if size >= LARGE:
+                with path.open("rb") as file:
+                    each["lfs"] = {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "size": size}
+            else:
+                blob = b"blob %d\0" % size + path.read_bytes()
+                each["blobId"] = hashlib.sha1(blob, usedforsecurity=False).hexdigest()
             siblings.append(each)
         return {"sha": self.server.revision, "siblings": siblings}
 
@@ -149,21 +154,20 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if kind == "stall":
             self.server.released.wait(30)
             return
-        data = (self.server.directory / name).read_bytes()
-        etag = f'"{hashlib.sha256(data).hexdigest()[:16]}"'
+        path = self.server.directory / name
+        there = path.stat()
+        etag = f'"{there.st_size:x}-{there.st_mtime_ns:x}"'
         if kind == "etag":
             etag = f'"{next(self.server.versions)}"'
-        if kind == "flip":
-            data = bytes([data[0] ^ 1]) + data[1:]
-        size = len(data) + (fault.after if fault and kind == "length" else 0)
-        first, end, status = 0, len(data), 200
+        size = there.st_size + (fault.after if fault and kind == "length" else 0)
+        first, end, status = 0, there.st_size, 200
         asked = self.headers.get("Range", "")
         if asked and kind != "whole" and self.headers.get("If-Range", etag) == etag:
             begin, _, last = asked.removeprefix("bytes=").partition("-")
             if int(begin) >= size:
                 self._end(416, headers={"Content-Range": f"bytes */{size}"})
                 return
-            first, end, status = int(begin), min(int(last) + 1, len(data)), 206
+            first, end, status = int(begin), min(int(last) + 1, there.st_size), 206
         self.send_response(status)
         self.send_header("ETag", etag)
         self.send_header("Content-Length", str((end - first) if status == 206 else size))
@@ -177,7 +181,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.server.now += 1
             self.server.most = max(self.server.most, self.server.now)
         try:
-            self.wfile.write(data[first:end])
+            self._send(path, first, end, flip=kind == "flip")
         finally:
             with self.server.lock:
                 self.server.now -= 1
@@ -186,6 +190,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         if kind:
             self.close_connection = True
+
+    def _send(self, path: Path, first: int, end: int, *, flip: bool) -> None:
+        with path.open("rb") as file:
+            file.seek(first)
+            while first < end and (data := bytearray(file.read(min(end - first, STEP)))):
+                if flip:
+                    data[0] ^= 1
+                self.wfile.write(data)
+                first += len(data)
 
     def _end(self, status: int, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
         self.send_response(status)

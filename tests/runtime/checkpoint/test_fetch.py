@@ -68,6 +68,7 @@ def test_a_copy_is_what_the_hub_has(origin: Path, tmp_path: Path) -> None:
         [Fault("status", SHARD, times=2, status=503)],
         [Fault("status", SHARD, times=1, status=429, headers={"Retry-After": "0"})],
         [Fault("status", SHARD, times=2, status=416)],
+        [Fault("status", SHARD, times=7, status=416), Fault("length", SHARD, times=1, after=9)],
         [Fault("length", SHARD, times=2, after=10)],
         [Fault("whole", SHARD, times=3)],
         [Fault("etag", SHARD, times=2)],
@@ -95,16 +96,21 @@ def test_a_server_that_says_nothing_is_asked_again(origin: Path, tmp_path: Path)
 
 
 def test_a_redirect_is_followed_and_gets_no_token(origin: Path, tmp_path: Path) -> None:
-    with running(origin) as store, running(origin, Fault("redirect", SHARD, times=99, target=store.url)) as hub:
-        bring(source_of(hub), tmp_path / "copy")
+    fault = Fault("redirect", SHARD, times=99)
+    with running(origin) as store, running(origin, fault, token="secret") as hub:
+        fault.target = store.url
+        bring(source_of(hub, token="secret"), tmp_path / "copy")
 
-        assert {asked.path for asked in store.asked} == {f"/model-{SHARD}"}
+        assert {(asked.path, asked.authorization) for asked in store.asked} == {(f"/model-{SHARD}", "")}
+        assert {asked.authorization for asked in hub.asked} == {"Bearer secret"}
+        with pytest.raises(Trouble, match="HTTP 401"):
+            source_of(hub, token="wrong").manifest()
     assert_equal(origin, tmp_path / "copy")
 
 
 def test_a_token_is_not_sent_in_the_clear() -> None:
     with pytest.raises(Trouble, match="a token would go over the network unencrypted"):
-        Remote("http://127.0.0.1:1", token="secret")
+        Remote("http://192.0.2.1:1", token="secret")
 
 
 @pytest.mark.parametrize(
@@ -113,6 +119,10 @@ def test_a_token_is_not_sent_in_the_clear() -> None:
         (Fault("reset", SHARD, times=99, after=0), rf"{SHARD}: .*times in a row at byte \d+ of \d+"),
         (Fault("status", SHARD, times=99, status=404), f"{SHARD}: HTTP 404"),
         (Fault("status", SHARD, times=99, status=403), f"{SHARD}: HTTP 403"),
+        (
+            Fault("status", SHARD, times=99, status=416, headers={"Content-Range": "bytes */77"}),
+            f"{SHARD}: the server has 77 bytes, expected",
+        ),
         (Fault("length", SHARD, times=99, after=10), rf"{SHARD}: the server has \d+ bytes, expected \d+"),
         (Fault("flip", SHARD, times=99), f"{SHARD}: has SHA-256 [0-9a-f]+ after a second transfer, expected"),
         (Fault("etag", SHARD, times=999), f"{SHARD}: is another file with each answer"),

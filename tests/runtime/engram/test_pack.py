@@ -157,9 +157,8 @@ def test_an_interrupted_packing_goes_on_where_it_was(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Two blocks to a segment: as many segments as a table of the real size has.
-    monkeypatch.setattr("runtime.engram.pack.SEGMENT_BLOCKS", 2)
-    monkeypatch.setattr("runtime.engram.check.SEGMENT_BLOCKS", 2)
-    monkeypatch.setattr("runtime.engram_format.SEGMENT_BLOCKS", 2)
+    for place in ("runtime.engram.pack", "runtime.engram.check", "runtime.engram_format"):
+        monkeypatch.setattr(f"{place}.SEGMENT_BLOCKS", 2)
     monkeypatch.setattr("runtime.engram.pack.NOTE_EVERY", 1)
     job = jobs(checkpoint, tmp_path, 2)[1]
     with pytest.raises(Killed):
@@ -171,6 +170,23 @@ def test_an_interrupted_packing_goes_on_where_it_was(
     assert steps[0] >= 4 * BLOCK
     assert sum(steps[1:]) < job.header.row_blocks * BLOCK
     check_rows(job.target, checkpoint, nothing)
+    rows = source_rows(checkpoint, job.header.layer)
+    assert rows_of(job.target) == {row: rows[row] for row in rows_of(job.target)}
+
+
+def test_segments_of_another_checkpoint_are_packed_again(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("runtime.engram.pack", "runtime.engram.check", "runtime.engram_format"):
+        monkeypatch.setattr(f"{place}.SEGMENT_BLOCKS", 2)
+    monkeypatch.setattr("runtime.engram.pack.NOTE_EVERY", 1)
+    other = made.checkpoint(tmp_path / "other", seed=9)
+    manifests.save(other, record(other, "maker/model", "r1"))
+    with pytest.raises(Killed):
+        pack(jobs(other, tmp_path, 2)[1], kill_after(6 * BLOCK), workers=1)
+    job = jobs(checkpoint, tmp_path, 2)[1]
+    pack(job, nothing, workers=1)
+
     rows = source_rows(checkpoint, job.header.layer)
     assert rows_of(job.target) == {row: rows[row] for row in rows_of(job.target)}
 
@@ -209,3 +225,17 @@ def test_memory_is_bounded_to_the_stated_figure() -> None:
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert buffer.blocks * BLOCK < used <= packing.MEMORY_PER_WORKER
+
+
+def test_nothing_of_former_rows_is_left_behind_the_last_one(tmp_path: Path) -> None:
+    path = tmp_path / "shard"
+    path.write_bytes(b"w" * 256 * 45 + b"s" * 8 * 45)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        buffer = Buffer(256, 8, 3)
+        assert bytes(buffer.fill(descriptor, 0, 256 * 45, 45)).count(0) == 3 * (BLOCK - 15 * 264)
+        found = bytes(buffer.fill(descriptor, 0, 256 * 45, 17))
+    finally:
+        os.close(descriptor)
+    assert len(found) == 2 * BLOCK
+    assert found[BLOCK:] == (b"w" * 256 + b"s" * 8) * 2 + bytes(BLOCK - 2 * 264)

@@ -283,3 +283,15 @@ def test_a_bad_configuration_starts_nothing(tmp_path: Path) -> None:
         rank.start()
         assert rank.exit_code() == 64
         assert rank.statuses()[-1].startswith("failed SPARKD_ENGINE_CONFIG: expected the resolved profile")
+
+
+def test_a_launcher_gives_signs_of_life_from_the_start(tmp_path: Path) -> None:
+    with engine(tmp_path, WEDGE="load") as rank:
+        rank.environ["WATCHDOG_USEC"] = "4000000"
+        rank.start()
+        until(rank, "load")
+        before = len(rank.listen())
+        wait_until(lambda: rank.listen()[before:].count("WATCHDOG=1") >= 2, Ranks([rank]))
+        assert "READY=1" not in rank.said
+        # Its engine is not told of it, and would speak for the launcher.
+        assert all("WATCHDOG_USEC" not in (read_environ(process.pid) or {}) for process in tree(rank))

@@ -1,9 +1,14 @@
 """The profile's smoke tests in a process of their own."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from runtime.sglang.record import KEPT, directory, keep
+from runtime.sglang.smoking import Outcome
+from sparkd.core.smokes import SmokeRun
+from sparkd.host.smokes import SmokeFiles
 from tests.runtime.sglang.bench import engine
 from tests.runtime.sglang.test_engine import ended
 from tests.runtime.triangle import Rank, Ranks
@@ -61,6 +66,7 @@ def test_a_failed_smoke_test_keeps_the_rank_from_ready_if_the_profile_says_so(
 ) -> None:
     launch: dict[str, object] = {"smoke": names, "smoke_required": required}
     with engine(tmp_path, 0, ("--served-model-name", "flash"), launch) as rank:
+        rank.environ["STATE_DIRECTORY"] = str(tmp_path)
         start(rank, tmp_path)
         if ready:
             Ranks([rank]).until_ready()
@@ -70,6 +76,53 @@ def test_a_failed_smoke_test_keeps_the_rank_from_ready_if_the_profile_says_so(
         assert said in rank.statuses()[-1]
         assert f"warmup 1/{len(names)} smoke {names[0]} of flash" in rank.statuses()
         assert f"smoke 1/{len(names)} {names[0]} of flash" in rank.text()
+        # By the daemon's own reader: they share the file and no code.
+        [kept] = asyncio.run(kept_runs(tmp_path / "smoke"))
+        assert (kept.epoch, kept.profile, kept.model, kept.required) == (7, "test", "flash", required)
+        assert kept.ok is (ready and "wrong" not in names)
+        assert kept.ok or kept.sentence in said
+        if "wrong" in names:
+            assert [(check.name, check.ok) for check in kept.results] == [(name, name != "wrong") for name in names]
+
+
+async def kept_runs(directory: Path) -> tuple[SmokeRun, ...]:
+    files = SmokeFiles(directory)
+    try:
+        return await files.read()
+    finally:
+        files.close()
+
+
+def test_only_the_newest_results_are_kept_and_what_is_damaged_hides_none(tmp_path: Path) -> None:
+    place = tmp_path / "smoke"
+    told = {"at": 1.0, "profile": "p", "model": "m", "required": True}
+    assert asyncio.run(kept_runs(place)) == ()
+    for epoch in range(1, KEPT + 12):
+        keep(place, epoch, Outcome(True, "2 smoke tests passed"), told)
+    (place / "60.json").write_text("{")
+    (place / "note.json").write_text("{}")
+    keep(
+        place, 99, Outcome(False, "wrong: no", ({"name": "wrong", "ok": False, "seconds": 1, "sentence": "no"},)), told
+    )
+    runs = asyncio.run(kept_runs(place))
+    assert [run.epoch for run in runs][:3] == [99, 61, 59]
+    assert len(runs) == KEPT - 1 and runs[-1].epoch == 13
+    assert runs[0].results[0].sentence == "no"
+    assert [path.name for path in place.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_place_that_cannot_be_written_is_told_and_keeps_no_rank_from_ready(tmp_path: Path) -> None:
+    with engine(tmp_path, 0, ("--served-model-name", "flash"), {"smoke": ["arithmetic"]}) as rank:
+        (tmp_path / "smoke").write_text("in the way")
+        rank.environ["STATE_DIRECTORY"] = str(tmp_path)
+        start(rank, tmp_path)
+        Ranks([rank]).until_ready()
+        assert "the results of the smoke tests are not kept: " in rank.text()
+
+
+def test_outside_a_unit_nothing_is_kept() -> None:
+    assert directory({}) is None
+    assert directory({"STATE_DIRECTORY": "/var/lib/sparkd-rank:/other"}) == Path("/var/lib/sparkd-rank/smoke")
 
 
 def test_without_the_module_the_profiles_tests_have_failed(tmp_path: Path) -> None:
