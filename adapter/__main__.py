@@ -82,13 +82,16 @@ def _check(package: Path, names: Sequence[str], as_json: bool) -> int:
             for symbol in symbols
         ]
     wrong = [row for row in rows if not row["ok"]]
+    paths = {name: path for name in names if (path := catalogue.path_of(name))}
     if as_json:
-        print(json.dumps({"sglang": release, "written_for": RELEASE, "symbols": rows}, indent=1))
+        print(json.dumps({"sglang": release, "written_for": RELEASE, "symbols": rows, "paths": paths}, indent=1))
         return NOT_AS_ASKED if wrong else 0
     print(f"SGLang {release or 'of unknown version'} in {package}; written for {RELEASE}")
     for row in rows:
         says = row["expected"] if row["ok"] else f"expected {row['expected']}, found {row['found']}"
         print(f"{'ok   ' if row['ok'] else 'DRIFT'} {row['adapter']:<20} {row['symbol']} {says}")
+    for name, path in paths.items():
+        print(f"path  {name:<20} {path}")
     print(f"{len(rows)} symbols, {len(wrong)} drifted")
     return NOT_AS_ASKED if wrong else 0
 

@@ -15,6 +15,12 @@ NAMES = (
     "mxfp8_b12x",
     "prefill_empty_cache",
     "serving_guards",
+    "draft_head_fp8",
+    "wo_a_w8",
+    "verify_cap",
+    "draft_tau",
+    "folded_result_fence",
+    "autotune_keep",
 )
 """In the order in which they are installed."""
 
@@ -30,3 +36,9 @@ def load(name: str) -> Loaded:
         raise AdapterError(f"adapters.{name}: there is no such adapter; there are {', '.join(NAMES)}")
     module = importlib.import_module(f"adapter.{name}")
     return Loaded(module.ADAPTER, module.install)
+
+
+def path_of(name: str) -> str:
+    """What of the adapter runs on this machine, where that depends on it; "" where it does not."""
+    find = getattr(importlib.import_module(f"adapter.{name}"), "path", None)
+    return str(find()) if find is not None else ""

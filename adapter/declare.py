@@ -72,7 +72,8 @@ class Option:
 
 @dataclass(frozen=True)
 class Adapter:
-    """One adapter. processes: those of SGLang that it is installed in. excludes: adapters it cannot be beside."""
+    """One adapter. processes: those of SGLang that it is installed in. excludes: adapters it cannot be beside. shares:
+    packages beside it that its digest is of as well."""
 
     name: str
     purpose: str
@@ -82,6 +83,7 @@ class Adapter:
     options: Mapping[str, Option] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
+    shares: tuple[str, ...] = ()
 
     def symbol(self, name: str) -> Symbol:
         return next(symbol for symbol in self.symbols if symbol.name == name)

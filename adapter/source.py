@@ -118,6 +118,7 @@ def digest_of_adapter(adapter: Adapter, options: object) -> str:
     files = [own.with_suffix(".py")]
     if own.is_dir():
         files = sorted(file for file in own.rglob("*") if file.suffix in (".py", ".cpp", ".hpp"))
+    files += [file for shared in adapter.shares for file in sorted((here / shared).rglob("*.py"))]
     found = hashlib.sha256(repr((adapter.name, options, adapter.symbols)).encode())
     for file in files:
         found.update(str(file.relative_to(here)).encode() + b"\0" + file.read_bytes())
