@@ -85,7 +85,7 @@ class FakeRing:
     """Answers of GET /v1/logs, the last one again and again."""
     deaths: list[Json] = field(default_factory=list)
     engine: Json = field(
-        default_factory=lambda: {"name": "probe", "api": "127.0.0.1:8888", "profile": "", "openai": ""}
+        default_factory=lambda: {"name": "probe", "api": "127.0.0.1:8888", "profile": "", "openai": "", "adapters": []}
     )
     accepted: str = "accepted"
     """What is said of a change."""
