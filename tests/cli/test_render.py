@@ -62,7 +62,7 @@ STARTING: dict[str, Any] = {
     "fabric": [{"node": f"spark{rank}", "ends": ends("ok", "ok"), "neighbours": None} for rank in (1, 2, 3)],
     "cables": [],
     "rails": [],
-    "engine": {"name": "probe", "api": "127.0.0.1:8888", "profile": "", "openai": ""},
+    "engine": {"name": "probe", "api": "127.0.0.1:8888", "profile": "", "openai": "", "adapters": []},
     "deaths": [],
     "budget": {"used": 0, "restarts": 3, "window": 3600.0},
     "drain": None,
