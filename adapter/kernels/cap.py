@@ -135,7 +135,7 @@ def launch_anchor(experts: torch.Tensor, live: torch.Tensor, rows: int) -> None:
     )
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit
 def _nothing(block):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     pass
 
