@@ -22,6 +22,12 @@ ADAPTERS: Mapping[str, tuple[str, ...]] = {
     "mxfp8_b12x": (),
     "prefill_empty_cache": ("tokens",),
     "serving_guards": ("abort_loops", "enable_thinking", "effort_tiers"),
+    "draft_head_fp8": ("rows",),
+    "wo_a_w8": ("mode",),
+    "verify_cap": ("live",),
+    "draft_tau": ("tau",),
+    "folded_result_fence": (),
+    "autotune_keep": (),
 }
 _GATE = ("value", "why", "source")
 

@@ -17,7 +17,7 @@ shift that the wrong ones here have adds over 400, so that it is missed with a p
 
 @pytest.fixture(scope="module")
 def kernels(told: Callable[..., Any]) -> dict[str, Any]:
-    seen: dict[str, Any] = told("kernels")
+    seen: dict[str, Any] = told("interpreted")
     return seen
 
 

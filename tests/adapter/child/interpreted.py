@@ -1,4 +1,4 @@
-"""The kernels in Triton's interpreter, against plain PyTorch."""
+"""The kernels in Triton's interpreter, against plain PyTorch. Transformers asks for a module named kernels."""
 
 from __future__ import annotations
 
