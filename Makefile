@@ -29,7 +29,7 @@ ifeq ($(ENGINE),sglang)
 	@echo
 endif
 	@echo "The ring is ready. How to go on:"
-	@printf '  %-58s %s\n' \
+	@printf '  %-60s %s\n' \
 	    "$(LAB) exec spark2 -- sparkctl status --watch" "every node answers for the ring" \
 	    "$(LAB) exec spark1 -- journalctl -u sparkd -f" "what the daemon does, and why" \
 	    "$(LAB) exec spark1 -- curl -s 127.0.0.1:7474/v1/ring" "the same over HTTP" \

@@ -164,7 +164,8 @@ def over_tcp(site: Site, tokens: Tokens, *, reading_open: bool, now: Callable[[]
             return Caller("anybody", _address(scope), "read", _address(scope))
         scheme, _, secret = given.partition(b" ")
         if scheme.lower() != b"bearer" or not secret.strip():
-            return Refused("token-missing", f"{'a change' if change else 'this listener'} needs a token")
+            what = "reading logs" if scope["path"] in _CLOSED else "a change" if change else "this listener"
+            return Refused("token-missing", f"{what} needs a token")
         try:
             found = tokens.find(secret.strip().decode("ascii", "replace"))
         except DoorError as error:

@@ -19,7 +19,7 @@ def of_device(ring: Json, node: str, device: str) -> str:
     if rail.get("mtu_passed") is False:
         return "large packets lost"
     rate = number(rail.get("gbps"))
-    return "-" if rate is None else f"{rate:.3g} ({clean(rail.get('method'))})"
+    return "-" if rate is None else f"{_three(rate)} ({clean(rail.get('method'))})"
 
 
 def of_cable(ring: Json, end: Socket) -> str:
@@ -30,7 +30,7 @@ def of_cable(ring: Json, end: Socket) -> str:
     told = []
     for rail in rails:
         rate = number(rail.get("gbps")) if rail is not None else None
-        told.append("?" if rate is None else f"{rate:.3g}")
+        told.append("?" if rate is None else _three(rate))
     methods = {clean(rail.get("method")) for rail in rails if rail is not None}
     return f"{' + '.join(told)} Gb/s{' by TCP' if 'tcp' in methods else ''}"
 
@@ -42,6 +42,11 @@ def fault(ring: Json, ends: Iterable[Socket]) -> str:
         if (finding.get("node"), finding.get("subject")) in devices and finding.get("id") in _FAULTS:
             return _FAULTS[clean(finding.get("id"))]
     return ""
+
+
+def _three(rate: float) -> str:
+    """Three digits, also where the last ones are zeros: 98 among 98.1 and 97.9 looks as if it were known less well."""
+    return f"{rate:#.3g}".rstrip(".")
 
 
 def _rail(ring: Json, node: str, device: str) -> Json | None:

@@ -97,6 +97,8 @@ def _head(ring: Json, style: Style) -> list[str]:
 
 def _address(engine: Json, conductor: str) -> str:
     url = clean(engine.get("openai"))
+    if engine.get("name") == "probe":
+        return f"no OpenAI API; health at {clean(engine.get('api'))} on {conductor}"
     return f"OpenAI API on {conductor}: {url}" if url else f"API on {conductor} {clean(engine.get('api'))}"
 
 

@@ -45,6 +45,8 @@ async def test_who_gets_logs(tmp_path: Path) -> None:
                 for path in ("/v1/logs", "/v1/logs?lines=1", "/v1/logs?grep=x&after=y"):
                     refused = await served.get(path, served.tcp, headers=headers)
                     assert (refused.status, refused.problem["code"]) == (status, code)
+                    if code == "token-missing":
+                        assert refused.problem["detail"] == "reading logs needs a token"
             assert (await served.get("/v1/logs", served.tcp, headers=BEARER)).status == 200
             # What is open to all stays so.
             assert (await served.get("/v1/ring", served.tcp)).status == 200

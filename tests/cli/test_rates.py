@@ -44,6 +44,13 @@ def test_a_rate_over_tcp_says_so() -> None:
     assert rates.of_cable(ring, Socket("spark1", 0)) == ""
 
 
+@pytest.mark.parametrize(("gbps", "told"), [(98.02, "98.0"), (3.0, "3.00"), (0.8334, "0.833"), (196.3, "196")])
+def test_a_rate_has_three_digits(gbps: float, told: str) -> None:
+    ring = FakeRing(rails=[rail("spark2.enp1s0f0np0", "spark3.enp1s0f1np1", gbps)]).look()
+    assert rates.of_cable(ring, Socket("spark2", 0)) == f"{told} + ? Gb/s"
+    assert rates.of_device(ring, "spark2", "enp1s0f0np0") == f"{told} (rdma)"
+
+
 def test_the_ports_have_the_rate_from_either_end() -> None:
     ring = FakeRing(phase="ready", rails=[*A, *C])
     lines = table(ring.look(), ring.host(), Style(120)).splitlines()

@@ -103,7 +103,7 @@ def test_the_whole_screen() -> None:
 STARTING  waiting for rank 1 (spark2): warmup 3/6
   ring lab, epoch 7
   wanted up by root on spark1
-  engine probe, API on spark1 127.0.0.1:8888
+  engine probe, no OpenAI API; health at 127.0.0.1:8888 on spark1
   told by spark1, conductor spark1
 
 Waits for
