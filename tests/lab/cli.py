@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from tests.lab import hosts
+from tests.lab import hosts, page
 from tests.lab.control import Lab
 from tests.lab.layout import ALL_NODES, DOMAINS, MANAGEMENT_DEVICE, NODES, OUTSIDE
 from tests.lab.shell import LabError, environment
@@ -74,6 +74,9 @@ def parser() -> argparse.ArgumentParser:
         ("mgmt-restore", "plug it in again"),
     ):
         commands.add_parser(name, help=what).add_argument("node", choices=ALL_NODES)
+    shown = commands.add_parser("page", help="a node's page, for a browser of this machine, until interrupted")
+    shown.add_argument("node", choices=ALL_NODES)
+    shown.add_argument("--port", type=int, default=page.PORT, help="on 127.0.0.1 (default: %(default)s)")
     logs = commands.add_parser("logs", help="journal of sparkd on a node; further words go to journalctl")
     logs.add_argument("node", choices=ALL_NODES)
     logs.add_argument("argv", nargs=argparse.REMAINDER, metavar="[-- OPTIONS...]")
@@ -133,9 +136,15 @@ def _dispatch(lab: Lab, options: argparse.Namespace) -> int:
                 "reboot": lab.reboot,
                 "mgmt-cut": lab.mgmt_cut,
                 "mgmt-restore": lab.mgmt_restore,
+                "page": lambda node: _page(lab, node, options.port),
             }
             of_a_node[options.command](options.node)
     return 0
+
+
+def _page(lab: Lab, node: str, port: int) -> None:
+    lab.command(node, "true")  # that it has power, which its namespace does not need
+    page.show(lab.places.netns_path(node), port, lambda what: print(what, flush=True))
 
 
 def _words(given: list[str]) -> list[str]:
