@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -130,7 +131,7 @@ def _dispatch(lab: Lab, options: argparse.Namespace) -> int:
         case "firewall":
             lab.firewall(options.node, options.state == "on")
         case _:
-            of_a_node = {
+            of_a_node: dict[str, Callable[[str], None]] = {
                 "power-cut": lab.power_cut,
                 "power-on": lab.power_on,
                 "reboot": lab.reboot,
