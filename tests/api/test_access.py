@@ -15,7 +15,7 @@ import pytest
 from sparkd.api import limits
 from sparkd.api.limits import CHANGES, Attempts, Changes
 from sparkd.config.tokens import render
-from tests.api.serving import BEARER, EXPIRED, READER, TOKENS, api
+from tests.api.serving import BEARER, EXPIRED, READER, TOKEN, TOKENS, api
 from tests.reconcile.cluster import Cluster, cluster
 from tests.reconcile.running import in_loop
 
@@ -179,6 +179,26 @@ async def test_each_change_and_each_refusal_is_a_line(tmp_path: Path, caplog: py
         "POST '/v1/ring/start' by root (uid 0) at the Unix socket: refused, maintenance: nothing is"
     )
     assert len(told) == 2, "looking is not told"
+
+
+@in_loop
+async def test_a_token_in_an_address_does_not_get_into_the_journal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = "sparkd_k3yOfTheOperator-0123456789"
+    async with cluster() as ring:
+        await down(ring)
+        async with api(ring.conductor.loop, tmp_path) as served:
+            caplog.clear()
+            caplog.set_level(logging.INFO, "sparkd.audit")
+            await served.post(f"/v1/ring/hold?{'x' * 190}={secret}")
+            await served.post(f"/v1/ring/hold?access_token={TOKEN}&reason=fan", served.tcp)
+            # Of each source there is one line a minute, so that each of these has its own.
+            await served.post(f"/v1/{secret}", served.tcp, headers=BEARER)
+    told = lines(caplog)
+    assert len(told) == 3
+    assert not [line for line in told if secret[:12] in line or TOKEN[:8] in line]
+    assert "?access_token=[secret]&reason=fan' by" in told[1]
 
 
 @in_loop
