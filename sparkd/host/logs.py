@@ -23,6 +23,9 @@ from sparkd.ports import DoorError
 _SECONDS = 3.0
 _BYTES = 700_000  # of the answer; a peer takes no more than 1 MiB
 _TEXT = 4096  # characters of one line
+# Bytes of an entry as journalctl tells it. A process may send the journal messages of hundreds of megabytes, through
+# its socket, and each byte of what is no text comes as a number of its own.
+_ENTRY = 1 << 20
 _UNITS = ("sparkd.service", "sparkd-rank@*.service", "sparkd-measure@*.service")
 _INFO = 6
 
@@ -61,9 +64,12 @@ class SystemJournal:
             timer.daemon = True
             timer.start()
             try:
-                for raw in child.stdout:
-                    entry = _entry(raw)
+                whole = True
+                while raw := child.stdout.readline(_ENTRY):
+                    begins, whole = whole, raw.endswith(b"\n")
+                    entry = _entry(raw) if begins and whole else None
                     if entry is None:
+                        cut = cut or not whole
                         continue
                     line, its_cursor = entry
                     # With a pattern and a number of lines, journalctl tells the newest first.
