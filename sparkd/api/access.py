@@ -31,8 +31,11 @@ _audit = logging.getLogger("sparkd.audit")
 
 @dataclass(frozen=True)
 class Refused:
+    """`why`: for the journal alone."""
+
     code: str
     sentence: str
+    why: str = ""
 
 
 Identify = Callable[[Scope, bool], Caller | Refused]
@@ -86,7 +89,9 @@ class Access:
     async def _refuse(
         self, refused: Refused, source: str, who: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        self._attempts.tell(source, f"{_what(scope)} by {who}: refused, {refused.code}: {_safe(refused.sentence)}")
+        self._attempts.tell(
+            source, f"{_what(scope)} by {who}: refused, {refused.code}: {_safe(refused.why or refused.sentence)}"
+        )
         if STATUS[refused.code] == 401 and header(scope, b"authorization") and not await self._attempts.slow(source):
             sentence = "too many tokens that do not count have come from there"
             await problem("too-many-failures", sentence, retry_after=4)(scope, receive, send)
@@ -174,7 +179,8 @@ def over_tcp(site: Site, tokens: Tokens, *, reading_open: bool, now: Callable[[]
         try:
             found = tokens.find(secret.strip().decode("ascii", "replace"))
         except DoorError as error:
-            return Refused("tokens-unreadable", str(error))
+            # Whoever asks may be anybody, and the fault is told by what is in the file.
+            return Refused("tokens-unreadable", str(error).partition(": ")[0], str(error))
         return _bearer(found, scope, now())
 
     return identify
