@@ -157,6 +157,11 @@ class Site:
         origin = header(scope, b"origin").decode("latin-1").lower()
         if origin and origin != f"{self.scheme}://{host}":
             return Refused("origin-not-allowed", f"a page of {origin[:100]!r} asks for it")
+        # What a page only loads, or sends and may not read the answer of, has no Origin: it would still take a place
+        # among those who follow, and have every node asked. A link to here is another thing.
+        between = header(scope, b"sec-fetch-site"), header(scope, b"sec-fetch-mode")
+        if between[0] in (b"cross-site", b"same-site") and between[1] != b"navigate":
+            return Refused("origin-not-allowed", "a page of another site asks for it")
         return None
 
 

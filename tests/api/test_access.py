@@ -157,6 +157,16 @@ async def test_a_page_of_another_site_can_neither_change_nor_look(tmp_path: Path
                     answer = await served.call(method, path, served.tcp, headers={"Origin": origin, **BEARER})
                     assert (answer.status, answer.problem["code"]) == (403, "origin-not-allowed"), origin
                     assert not [name for name in answer.headers if name.startswith("access-control-")]
+            # Without an Origin, as browsers ask for a picture, a script, or with fetch in mode no-cors.
+            for site, mode, status in (
+                ("cross-site", "no-cors", 403),
+                ("same-site", "no-cors", 403),
+                ("cross-site", "navigate", 200),
+                ("same-origin", "cors", 200),
+                ("none", "navigate", 200),
+            ):
+                headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
+                assert (await served.get("/v1/incidents", served.tcp, headers=headers)).status == status, headers
             assert ring.conductor.disk.intent is None
             answer = await served.post("/v1/ring/clear", served.tcp, headers={"Origin": f"http://{own}", **BEARER})
             assert answer.status == 202
