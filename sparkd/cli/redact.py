@@ -13,6 +13,8 @@ _KEY = r"(?:api|access|secret|private|auth|admin|signing|encryption)[_-]?(?:acce
 _WORD = rf"(?:token|secret|passw(?:or)?d|passphrase|[_-]pass|credential|{_KEY})s?"
 # A log's line within JSON has a backslash before each quote, and one more for each time that it is within JSON again.
 _QUOTE = r"""\\*["']"""
+_TABLE = r"\]\n(?:[a-z]+\s*=.*\n)*?value\s*="
+_BESIDE = rf"""(?:{_QUOTE})?\s*(?:[=:]|{_TABLE})\s*(?:{{[^}}\n]*?\bvalue\s*=\s*)?"""
 _SHAPES = (
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
     re.compile(r"(?<=Bearer )[!-~]{8,}", re.IGNORECASE),
@@ -20,9 +22,10 @@ _SHAPES = (
     re.compile(r"\bsparkd_[A-Za-z0-9_-]{16,}|\bhf_[A-Za-z0-9]{16,}|\bsk-[A-Za-z0-9_-]{16,}|\bghp_[A-Za-z0-9]{16,}"),
     re.compile(r"\bAKIA[A-Z0-9]{16}\b|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*", re.ASCII),
     re.compile(r"""://[^/\s:@"']*:(?P<value>[^/\s@"']+)(?=@)"""),
-    # A value beside a word that says what it is: HF_TOKEN = "...", "api-key": "...", PASSWORD=..., --api-key ...
+    # A value beside a word that says what it is: HF_TOKEN = "...", "api-key": "...", PASSWORD=..., --api-key ...; and
+    # as a profile may have it: HF_TOKEN = { why = "...", value = "..." }, or a table of that name.
     re.compile(
-        rf"""{_WORD}(?:{_QUOTE})?\s*[=:]\s*(?P<quote>{_QUOTE})(?P<value>(?:(?!(?P=quote))(?:\\.|.)){{4,}})(?P=quote)""",
+        rf"""{_WORD}{_BESIDE}(?P<quote>{_QUOTE})(?P<value>(?:(?!(?P=quote))(?:\\.|.)){{4,}})(?P=quote)""",
         re.IGNORECASE,
     ),
     re.compile(

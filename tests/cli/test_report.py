@@ -192,6 +192,12 @@ def test_where_nothing_can_be_written(ring: FakeRing, tmp_path: Path) -> None:
         ("12.5 tokens/s, 1 running", "12.5 tokens/s, 1 running"),
         ("max_total_num_tokens=1234567, x", "max_total_num_tokens=1234567, x"),
         ("--max-total-tokens 65536", "--max-total-tokens 65536"),
+        ('A_TOKEN = { value = "hunter2x", why = "w" }', f'A_TOKEN = {{ value = "{GONE}", why = "w" }}'),
+        ('A_TOKEN = { why = "a b", value = "hunter2x" }', f'A_TOKEN = {{ why = "a b", value = "{GONE}" }}'),
+        (
+            '[environment.A_TOKEN]\nwhy = "w"\nvalue = "hunter2x"\n',
+            f'[environment.A_TOKEN]\nwhy = "w"\nvalue = "{GONE}"\n',
+        ),
         ("--api-key hunter2secret --host x", f"--api-key {GONE} --host x"),
         ('["--api-key", "hunter2secret"]', f'["--api-key", "{GONE}"]'),
         ("--api-key --host", "--api-key --host"),
