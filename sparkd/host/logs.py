@@ -111,9 +111,13 @@ class SystemJournal:
             command.append(f"--after-cursor={query.cursor}")
         if query.epoch is None:
             return [*command, *(f"--unit={unit}" for unit in _UNITS)]
-        rank = f"sparkd-rank@{query.epoch}.service"
-        # By the rank, about it by systemd, and by the daemon while that epoch was in force.
-        return [*command, f"_SYSTEMD_UNIT={rank}", "+", f"UNIT={rank}", "+", f"SPARKD_EPOCH={query.epoch}"]
+        # By the rank and what measured before it, about them by systemd, and by the daemon while that epoch was in force.
+        # Every user may write into the journal, with any field but those that begin with _.
+        of = [f"sparkd-{kind}@{query.epoch}.service" for kind in ("rank", "measure")]
+        groups = [[f"_SYSTEMD_UNIT={unit}"] for unit in of] + [["_PID=1", f"UNIT={unit}"] for unit in of]
+        groups.append(["_SYSTEMD_UNIT=sparkd.service", f"SPARKD_EPOCH={query.epoch}"])
+        first, *others = groups
+        return [*command, *first, *(word for group in others for word in ("+", *group))]
 
 
 def _entry(raw: bytes) -> tuple[Line, str] | None:

@@ -81,7 +81,15 @@ async def test_lines_have_their_time_unit_and_priority(tmp_path: Path) -> None:
         (Query(since=12.5), ["--since=@12.500000"]),
         (Query(grep="a b; --x"), ["--grep=a b; --x"]),
         (Query(cursor="s=1;i=2;b=3", since=12.5), ["--after-cursor=s=1;i=2;b=3"]),
-        (Query(epoch=8), ["_SYSTEMD_UNIT=sparkd-rank@8.service + UNIT=sparkd-rank@8.service + SPARKD_EPOCH=8"]),
+        (
+            Query(epoch=8),
+            [
+                "_SYSTEMD_UNIT=sparkd-rank@8.service + _SYSTEMD_UNIT=sparkd-measure@8.service"
+                " + _PID=1 UNIT=sparkd-rank@8.service + _PID=1 UNIT=sparkd-measure@8.service"
+                # What any user could write alone would be a line of the ring's.
+                " + _SYSTEMD_UNIT=sparkd.service SPARKD_EPOCH=8"
+            ],
+        ),
     ],
 )
 @in_loop
