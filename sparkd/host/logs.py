@@ -111,7 +111,7 @@ class SystemJournal:
             command.append(f"--after-cursor={query.cursor}")
         if query.epoch is None:
             return [*command, *(f"--unit={unit}" for unit in _UNITS)]
-        # By the rank and what measured before it, about them by systemd, and by the daemon while the epoch was in force.
+        # By the rank and what measured before it, about them by systemd, and by the daemon while it was in force.
         # Every user may write into the journal, with any field but those that begin with _.
         of = [f"sparkd-{kind}@{query.epoch}.service" for kind in ("rank", "measure")]
         groups = [[f"_SYSTEMD_UNIT={unit}"] for unit in of] + [["_PID=1", f"UNIT={unit}"] for unit in of]

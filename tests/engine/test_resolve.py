@@ -123,9 +123,9 @@ def test_every_value_has_a_digest_of_its_own(site: Site) -> None:
 
 def test_every_user_of_every_host_may_read_the_digests_and_no_secret_is_in_them(site: Site) -> None:
     site.profile(EXAMPLE)
+    variables = ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY", "SOME_PASSWORD")
     told = {}
     for place, secret in enumerate(("hunter2x", "hunter3x")):
-        variables = ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY", "SOME_PASSWORD")
         lines = [*(f'{name} = "{secret}"' for name in variables), f'HTTPS_PROXY = "http://me:{secret}@proxy:3128"']
         lines += ['SGLANG_MAX_NEW_TOKENS_LIMIT = "32768"', 'HF_ENDPOINT = "https://mirror.example"']
         site.override("\n".join(["[arguments]", "max-total-tokens = 65536", "[environment]", *lines, ""]))
