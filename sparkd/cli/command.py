@@ -46,6 +46,8 @@ _CONDUCTOR = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns its exit code; argparse itself leaves with 2 on wrong usage, 0 after --help."""
+    if sys.stdout is None:  # closed, as by >&-
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the command lasts
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Names and logs have any letter; what a terminal of another locale does not have is written as its number.
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,6 +34,12 @@ def test_a_full_disk_is_said_in_a_sentence(etc: Etc, capsys: Captured) -> None:
     with full():
         assert main(["config", "check", "--config", str(etc.main)]) == 1
     assert capsys.readouterr().err == "sparkctl: standard output: No space left on device\n"
+
+
+def test_an_output_that_is_closed_is_like_one_that_nobody_reads(etc: Etc) -> None:
+    command = f"{sys.executable} -m sparkd.cli config check --config {etc.main} >&-"
+    done = subprocess.run(["bash", "-c", command], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("as_json", [False, True])
