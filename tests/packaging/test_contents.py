@@ -85,7 +85,7 @@ def test_every_file_has_its_place_and_mode(package: Package) -> None:
         for name, mode in package.files.items()
         if not any(name.startswith(f"/usr/lib/sparkd/{module}/") for module in MODULES)
     }
-    documentation = {name for name in outside if re.match(r"/usr/share/doc/sparkd/[A-Za-z.-]+$", name)}
+    documentation = {name for name in outside if re.match(r"/usr/share/doc/sparkd/(adapters/)?[\w.-]+$", name)}
     assert {name: mode for name, mode in outside.items() if name not in documentation} == INSTALLED
     for wanted in ("README.Debian", "NOTICE", "copyright", "changelog", "first-hour.md"):
         assert {f"/usr/share/doc/sparkd/{wanted}", f"/usr/share/doc/sparkd/{wanted}.gz"} & documentation, wanted
