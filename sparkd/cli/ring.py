@@ -80,7 +80,12 @@ def clear(client: Client, manner: Manner) -> Exit:
 
 def hold(client: Client, reason: str, manner: Manner) -> Exit:
     """Ask for maintenance."""
-    return _change(client, f"hold?{urllib.parse.urlencode({'reason': reason})}" if reason else "hold", None, manner)
+    return _change(
+        client,
+        f"hold?{urllib.parse.urlencode({'reason': reason}, errors='replace')}" if reason else "hold",
+        None,
+        manner,
+    )
 
 
 def resume(client: Client, manner: Manner) -> Exit:
