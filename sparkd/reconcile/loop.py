@@ -33,6 +33,7 @@ _ALREADY: Mapping[intents.Request, str] = {
     "hold": "already in maintenance",
     "resume": "not in maintenance",
 }
+_OVERTAKEN = "a stop was asked for while the hosts were looking at themselves for this start"
 _LEAVING = 3.0  # seconds; the unit's TimeoutStopSec= is 10
 
 
@@ -47,6 +48,7 @@ class Forwarded:
 class Loop(Kept):
     _known: tuple[object, tuple[Snapshot, Decision]] | None = None
     _told_ring: tuple[object, wire.RingStatus] | None = None
+    _stops = 0  # asked for and accepted, whether they changed anything or not
 
     async def request(
         self,
@@ -124,6 +126,7 @@ class Loop(Kept):
         expect: int | None = None,
     ) -> wire.Operation:
         """The conductor's own answer: the intent is on disk when this returns. Raises Refusal."""
+        stops = self._stops
         await self._prepare(request)
         async with self._turn:
             await self._observer.refresh()
@@ -135,6 +138,10 @@ class Loop(Kept):
             if isinstance(answer, intents.Refused):
                 self.events.add("intent", f"{request} by {by} refused: {answer.sentence}")
                 raise Refusal(answer.code, answer.sentence, answer.findings)
+            if request == "start" and answer.new and stops != self._stops:
+                self.events.add("intent", f"start by {by} refused: {_OVERTAKEN}")
+                raise Refusal("overtaken", _OVERTAKEN)
+            self._stops += request == "stop"
             if answer.new:
                 try:
                     await self._executor.adopt(answer.intent)
