@@ -58,7 +58,8 @@ def restart(client: Client, manner: Manner) -> Exit:
     A ring that a start would be refused to now is left as it is: Failure, with the findings.
     """
     ring = client.get("/v1/ring")
-    if ring.get("want") == "up":
+    # A start alone would take the drain back, and the ranks would stay those that they are.
+    if ring.get("want") == "up" or ring.get("drain"):
         against = [finding for finding in rows(ring, "findings") if finding.get("severity") == "refuse"]
         if against:
             text = "not restarted: a start would be refused now, so the ring is left as it is"

@@ -235,6 +235,13 @@ def test_restart_stops_and_starts_again(ring: FakeRing, ctl: Ctl) -> None:
     assert "\nepoch 9: accepted\n" in out
 
 
+def test_a_ring_that_drains_is_stopped_by_restart_and_not_only_taken_back(ring: FakeRing, ctl: Ctl) -> None:
+    ring.phase, ring.want, ring.drain = "draining", "down", {"by": "x", "seconds": 60.0, "left": 9.0, "running": 3}
+    ring.story = [{}, {"phase": "down", "drain": None}]
+    assert ctl("restart").code == 0
+    assert ring.asked == ["GET /v1/ring", "POST /v1/ring/stop", "GET /v1/ring", "POST /v1/ring/start"]
+
+
 def test_a_ring_that_could_not_start_again_is_not_stopped(ring: FakeRing, ctl: Ctl) -> None:
     ring.phase, ring.want, ring.findings = "degraded", "up", [FINDING]
     code, out, err = ctl("restart", "--timeout", "5")
