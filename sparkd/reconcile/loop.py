@@ -23,7 +23,7 @@ from sparkd.reconcile.kept import Kept
 from sparkd.reconcile.refusal import Refusal
 
 # Seconds that a start waits for the hosts to look at themselves.
-_EXAMINATION = 5.0
+EXAMINATION = 5.0
 _OK = 200
 # What is said of a request that finds the ring as it asks for.
 _ALREADY: Mapping[intents.Request, str] = {
@@ -177,7 +177,7 @@ class Loop(Kept):
         Silence has its own finding."""
         names = [view.name for view in self._peers.views() if view.report is not None and not view.error]
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_EXAMINATION):
+            async with asyncio.timeout(EXAMINATION):
                 await asyncio.gather(self._examine(), *(self._examine_peer(name) for name in names))
 
     async def _examine_peer(self, name: str) -> None:
