@@ -24,7 +24,7 @@ ADAPTER = Adapter(
         Symbol(f"{_ENGRAM}:shard_range", "b200f22181d10b5e"),
     ),
     options={
-        "directory": Option("/var/lib/sparkd/engram", "where the packed rows of this rank are"),
+        "directory": Option("/srv/models/DeepSeek-V4.1-Flash/engram", "where the packed rows of this rank are"),
         "source": Option(
             "checkpoint",
             "checkpoint: the rows have to be of the tensors in the checkpoint's manifest; sampled: only compare a "

@@ -28,9 +28,11 @@ def settings_of(profile: str, site: Path | None = SITE) -> Settings:
         if not found:
             raise Trouble(f"{profile}: no such profile in {' or '.join(map(str, PLACES))}", "`sparkctl profile list`")
         path = found[0]
-    values = {**DEFAULTS, **_arguments(path)}
+    values = {**DEFAULTS, **_table(path, "arguments")}
+    adapters = _table(path, "adapters")
     if site is not None and site.is_file():
-        values |= _arguments(site)
+        values |= _table(site, "arguments")
+        adapters |= _table(site, "adapters")
     numbers: dict[str, float] = {}
     for key in DEFAULTS:
         value = values[key]
@@ -38,7 +40,8 @@ def settings_of(profile: str, site: Path | None = SITE) -> Settings:
             raise Trouble(f"{path}: arguments.{key} is {value!r}, expected a number above 0")
         numbers[key] = value
     return Settings(
-        path.stem, int(numbers["max-total-tokens"]), numbers["mem-fraction-static"], int(numbers["ep-size"])
+        path.stem, int(numbers["max-total-tokens"]), numbers["mem-fraction-static"], int(numbers["ep-size"]),
+        rows_on_disk=adapters.get("engram_rows") is True,
     )  # fmt: skip
 
 
@@ -69,13 +72,14 @@ def of_checkpoint(checkpoint: Path) -> tuple[list[Shape], Mapping[str, Any]]:
     return shapes, config
 
 
-def _arguments(path: Path) -> dict[str, Any]:
-    """Values of the table `arguments`, which are bare or tables with `value`."""
+def _table(path: Path, name: str) -> dict[str, Any]:
+    """Values of a table, which are bare or tables with `value`; one without it turns on the adapter of its name."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise Trouble(f"{path}: cannot be read: {error}") from error
-    table = found.get("arguments", {})
+    table = found.get(name, {})
     if not isinstance(table, dict):
-        raise Trouble(f"{path}: arguments is no table")
-    return {key: value.get("value") if isinstance(value, dict) else value for key, value in table.items()}
+        raise Trouble(f"{path}: {name} is no table")
+    other = True if name == "adapters" else None
+    return {key: value.get("value", other) if isinstance(value, dict) else value for key, value in table.items()}

@@ -21,6 +21,8 @@ class Settings:
     fraction: float
     """mem-fraction-static: what of the memory weights and KV cache may take."""
     expert_parallel: int
+    rows_on_disk: bool = False
+    """Whether the adapter is on by which Engram's tables stay on NVMe (adapters.engram_rows)."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
         where = ipaddress.ip_address(address)
         if where.is_unspecified or where.is_global or where.is_multicast:
             raise Trouble(
-                f"--listen {address}: expected an address of the fabric, as `sparkctl fabric show` lists them",
+                f"--listen {address}: expected an address of the fabric, as `sparkctl plan` lists them",
                 "a copy is served on the links between the Sparks, not on every network that this host is in",
             )
         self.checkpoint = checkpoint

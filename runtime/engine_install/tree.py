@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from runtime.progress import Progress
 from runtime.trouble import Trouble
 
 RECORD = ".sparkd-engine.json"
+# The reader of Engram's rows, compiled into the environment after the installation (adapter.engram_rows.build).
+_BUILT_LATER = re.compile(r"lib/sparkd/engram_rows-[0-9a-f]{16}\.so")
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,9 @@ def differences(tree: Path, *, quiet: bool = True) -> list[Difference]:
     found = [Difference(name, "missing", "a file") for name in wanted.keys() - set(files)]
     # Python compiles what it has no compiled file for, if it may: for another version, or another level.
     found += [
-        Difference(name, "a file", "nothing there") for name in set(files) - wanted.keys() if not name.endswith(".pyc")
+        Difference(name, "a file", "nothing there")
+        for name in set(files) - wanted.keys()
+        if not name.endswith(".pyc") and not _BUILT_LATER.fullmatch(name)
     ]
     for name in links.keys() | wanted_links.keys():
         if links.get(name) != wanted_links.get(name):

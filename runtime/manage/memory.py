@@ -63,6 +63,11 @@ def table(budgets: list[Budget], settings: Settings) -> str:
         lines.append(name.ljust(38) + "".join(f"{(value or 0) / GIB:10.1f}" for value in values))
     lines.append("fits".ljust(38) + "".join(("yes" if each.fits else "no").rjust(10) for each in budgets))
     lines += [f"{each.world} nodes: {fault}" for each in budgets for fault in each.faults]
+    if not settings.rows_on_disk and any(each.table_rows for each in budgets):
+        lines.append(
+            "The rows count as packed and on NVMe. But adapters.engram_rows is off: until /etc/sparkd/engine.toml\n"
+            "turns it on, each rank has them in memory besides."
+        )
     return "\n".join(lines)
 
 

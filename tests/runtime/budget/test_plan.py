@@ -116,5 +116,9 @@ def test_the_site_overrides_the_profile(tmp_path: Path) -> None:
     site = tmp_path / "engine.toml"
     site.write_text("[arguments]\nmax-total-tokens = { value = 1000, why = 'small' }\n")
     assert settings_of(PROFILE, site).tokens == 1000
+    assert not settings_of(PROFILE, site).rows_on_disk
+    for gate, on in ((" = true", True), (" = false", False), (".directory = '/x'", True)):
+        site.write_text(f"[adapters]\nengram_rows{gate}\n")
+        assert settings_of(PROFILE, site).rows_on_disk is on
     with pytest.raises(Trouble, match="nowhere: no such profile"):
         settings_of("nowhere")

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from adapter.engram_rows.build import library
 from runtime.engine_install.versions import in_use
 from runtime.manage.main import main
 from tests.runtime.engine_install.made import lock, wheel
@@ -152,6 +153,18 @@ def test_the_file_that_differs_is_named_and_mended(place: Place, old: str, capsy
         assert any(f"site-packages/{name}: " in line and what in line for line in said.splitlines())
     assert place.install(place.lock("0.1"), "--again") == 0
     assert place.run("verify", "--quiet") == 0
+
+
+def test_the_core_that_an_adapter_builds_there_is_no_difference(
+    place: Place, old: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    core = place.root / old / library().relative_to(sys.prefix)
+    core.parent.mkdir()
+    core.write_bytes(b"compiled")
+    assert place.run("verify", "--quiet") == 0
+    (core.parent / "other.so").write_bytes(b"compiled")
+    assert place.run("verify", "--quiet") == 3
+    assert "lib/sparkd/other.so: a file; expected nothing there" in capsys.readouterr().err
 
 
 def test_a_lock_for_another_machine_is_refused(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
