@@ -25,16 +25,23 @@ class Reload:
         self._loop = loop
         self._read = read
         self._task: asyncio.Task[None] | None = None
+        self._asked = False
 
     def ask(self) -> None:
-        """As SIGHUP does. One at a time: what comes during it is answered by it."""
+        """As SIGHUP does. One at a time; what is asked for during one is another, since it may have read already."""
+        self._asked = True
         if self._task is None or self._task.done():
-            self._task = asyncio.get_running_loop().create_task(self.run(), name="reload")
+            self._task = asyncio.get_running_loop().create_task(self._runs(), name="reload")
 
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _runs(self) -> None:
+        while self._asked:
+            self._asked = False
+            await self.run()
 
     async def run(self) -> None:
         """Tells the outcome in the journal and, while the files are refused, in the unit's status."""

@@ -224,9 +224,9 @@ class Event:
 
 @dataclass(frozen=True)
 class Events:
-    """GET /v1/events. `last`: the newest id. `lost`: events between `after` and the first of these are gone, because
-    too many came after them, or because `after` is of the time before this daemon's start. `daemon` is new with each
-    start, and ids with it."""
+    """GET /v1/events. `last`: the newest id. `lost`: events between `after` and the first of these are not among them,
+    because too many came after them, or because `after` is of the time before this daemon's start. `daemon` is new with
+    each start, and ids with it."""
 
     events: tuple[Event, ...]
     last: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -19,19 +20,26 @@ from sparkd.ports import DoorError, Grant, Tokens
 _LOOKING = frozenset({"GET", "HEAD", "OPTIONS"})
 _CLOSED = frozenset({"/v1/logs"})
 """Looking that shows what the engine's users have written: for those alone who may change the ring."""
+_EVIDENCE = "/v1/incidents/"
+"""Everybody may look, but the files in it are like logs: who shows a token is asked for a good one."""
 _ALWAYS = "/v1/ring/stop"
 """However often it is asked for: nobody who has to stop a ring is told to wait."""
+_TOKEN = re.compile(r"sparkd_[A-Za-z0-9_-]+|(?<=token=)[^&]+", re.IGNORECASE)
+"""In an address, where it does not belong and does not count; the journal has more readers than the token has."""
 _audit = logging.getLogger("sparkd.audit")
 
 
 @dataclass(frozen=True)
 class Refused:
+    """`why`: for the journal alone."""
+
     code: str
     sentence: str
+    why: str = ""
 
 
 Identify = Callable[[Scope, bool], Caller | Refused]
-"""Who asks, given the scope and whether it is a change. The caller of a refusal is its address."""
+"""Who asks, given the scope and whether that has to be known. The caller of a refusal is its address."""
 
 
 class Access:
@@ -46,7 +54,8 @@ class Access:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         change = scope["method"] not in _LOOKING
         closed = scope["path"] in _CLOSED
-        found = self._identify(scope, change or closed)
+        shown = scope["path"].startswith(_EVIDENCE) and bool(header(scope, b"authorization"))
+        found = self._identify(scope, change or closed or shown)
         if isinstance(found, Refused):
             await self._refuse(found, _address(scope), _address(scope), scope, receive, send)
         elif change and found.role != "operate":
@@ -80,7 +89,9 @@ class Access:
     async def _refuse(
         self, refused: Refused, source: str, who: str, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        self._attempts.tell(source, f"{_what(scope)} by {who}: refused, {refused.code}: {refused.sentence}")
+        self._attempts.tell(
+            source, f"{_what(scope)} by {who}: refused, {refused.code}: {_safe(refused.why or refused.sentence)}"
+        )
         if STATUS[refused.code] == 401 and header(scope, b"authorization") and not await self._attempts.slow(source):
             sentence = "too many tokens that do not count have come from there"
             await problem("too-many-failures", sentence, retry_after=4)(scope, receive, send)
@@ -110,7 +121,7 @@ class Result:
             return f"accepted, {self._where}" if self._where else "accepted"
         try:
             told = json.loads(self._body)
-            return f"refused, {told['code']}: {told['detail']}"
+            return _safe(f"refused, {told['code']}: {told['detail']}")
         except (ValueError, KeyError, TypeError):
             return f"refused, {self.status}"
 
@@ -146,6 +157,11 @@ class Site:
         origin = header(scope, b"origin").decode("latin-1").lower()
         if origin and origin != f"{self.scheme}://{host}":
             return Refused("origin-not-allowed", f"a page of {origin[:100]!r} asks for it")
+        # What a page only loads, or sends and may not read the answer of, has no Origin: it would still take a place
+        # among those who follow, and have every node asked. A link to here is another thing.
+        between = header(scope, b"sec-fetch-site"), header(scope, b"sec-fetch-mode")
+        if between[0] in (b"cross-site", b"same-site") and between[1] != b"navigate":
+            return Refused("origin-not-allowed", "a page of another site asks for it")
         return None
 
 
@@ -169,7 +185,8 @@ def over_tcp(site: Site, tokens: Tokens, *, reading_open: bool, now: Callable[[]
         try:
             found = tokens.find(secret.strip().decode("ascii", "replace"))
         except DoorError as error:
-            return Refused("tokens-unreadable", str(error))
+            # Whoever asks may be anybody, and the fault is told by what is in the file.
+            return Refused("tokens-unreadable", str(error).partition(": ")[0], str(error))
         return _bearer(found, scope, now())
 
     return identify
@@ -205,7 +222,11 @@ def _address(scope: Scope) -> str:
 def _what(scope: Scope) -> str:
     # Quoted, or a line break in the path would begin a line of the caller's own in the journal.
     query = scope["query_string"].decode("latin-1")
-    return f"{scope['method'][:20]} {scope['path'][:200] + ('?' + query[:200] if query else '')!r}"
+    return f"{scope['method'][:20]} {_safe(scope['path'][:200] + ('?' + query if query else ''))[:400]!r}"
+
+
+def _safe(text: str) -> str:
+    return _TOKEN.sub("[secret]", text)
 
 
 def by(scope: Mapping[str, object], node: str) -> str:

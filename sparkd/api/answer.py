@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from sparkd import wire
+from sparkd.reconcile.refusal import Refusal
 
 F = TypeVar("F", bound=Callable[..., Any])
 EPOCHS = 10**15
@@ -30,6 +31,19 @@ def answers(kind: Any, trial: Any = None) -> Callable[[F], F]:
         return endpoint
 
     return noted
+
+
+def only_known(request: Request) -> None:
+    """Refuses a change with a parameter that it does not have: whoever writes `dryrun=true` does not want the change.
+
+    Raises Refusal.
+    """
+    names = sorted(each.alias for each in request.scope["route"].dependant.query_params)
+    for name in request.query_params:
+        if name not in names:
+            there = f"; there are {', '.join(names)}" if names else ""
+            shown = name[:40].encode("unicode_escape").decode()
+            raise Refusal("bad-request", f"query.{shown}: this change has no such parameter{there}")
 
 
 def json(value: Any, status: int = 200) -> Response:

@@ -92,6 +92,8 @@ def operator_app(loop: Loop) -> FastAPI:
         redoc_url=None,
         exception_handlers=PROBLEM_HANDLERS.copy(),
     )
+    # An address with a slash too many is another one: a redirect would pass for a change that was made.
+    app.router.redirect_slashes = False
     app.add_middleware(_Resources, loop=loop)
     app.include_router(ring.router(loop))
     app.include_router(logs.router(loop))

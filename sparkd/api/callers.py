@@ -75,3 +75,9 @@ def local(process: Process, group: int, *, named: bool) -> Caller:
     may = process.uid in (0, os.geteuid()) or group in process.groups
     key = f"uid {process.uid}"
     return Caller(name_of(process.uid) if named else key, "the Unix socket", "operate" if may else "read", key)
+
+
+def operates(scope: Mapping[str, Any]) -> bool:
+    """Whether who asks may change the ring; nobody of whom it is not known."""
+    caller = scope.get(WHO)
+    return isinstance(caller, Caller) and caller.role == "operate"

@@ -9,7 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from sparkd import wire
 from sparkd.api.access import by
-from sparkd.api.answer import Encoded, answers, json
+from sparkd.api.answer import Encoded, answers, json, only_known
 from sparkd.api.problems import MEDIA_TYPE, documented
 from sparkd.core.progress import SILENT
 from sparkd.reconcile.loop import Loop
@@ -22,7 +22,7 @@ _NOT_SERVING: dict[str, Any] = {
 }
 
 
-_REFUSED = documented(409, 503, 507)
+_REFUSED = documented(409, 422, 503, 507)
 
 
 def router(loop: Loop, metrics: Metrics) -> APIRouter:
@@ -45,6 +45,7 @@ def router(loop: Loop, metrics: Metrics) -> APIRouter:
     @answers(wire.FabricStatus)
     async def fabric_down(request: Request) -> Response:
         """Take this host's fabric ports from sparkd and restore them. Refused while the ring is up."""
+        only_known(request)
         await loop.release(True, by(request.scope, loop.site.node))
         return json(loop.fabric(), 202)
 
@@ -56,6 +57,7 @@ def router(loop: Loop, metrics: Metrics) -> APIRouter:
     @answers(wire.FabricStatus)
     async def fabric_up(request: Request) -> Response:
         """Give this host's fabric ports back to sparkd."""
+        only_known(request)
         await loop.release(False, by(request.scope, loop.site.node))
         return json(loop.fabric(), 202)
 
@@ -67,6 +69,7 @@ def router(loop: Loop, metrics: Metrics) -> APIRouter:
     @answers(wire.FabricStatus)
     async def fabric_measure(request: Request) -> Response:
         """Forget how this host's rails were measured: the next start measures anew. Refused while a rank runs here."""
+        only_known(request)
         await loop.remeasure(by(request.scope, loop.site.node))
         return json(loop.fabric(), 202)
 

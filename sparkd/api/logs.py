@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from sparkd.api.answer import EPOCHS, answers
-from sparkd.api.callers import WHO, Caller
+from sparkd.api.callers import operates
 from sparkd.api.problems import documented
 from sparkd.core import journal
 from sparkd.reconcile.journals import MOST_LINES
@@ -16,8 +16,7 @@ from sparkd.reconcile.refusal import Refusal
 
 def may_operate(request: Request) -> None:
     """Refuses callers who may only look; a second lock behind that of sparkd.api.access, which knows who asks."""
-    caller = request.scope.get(WHO)
-    if not isinstance(caller, Caller) or caller.role != "operate":
+    if not operates(request.scope):
         raise Refusal("read-only", "logs are for those who may change the ring")
 
 
@@ -42,6 +41,8 @@ def router(loop: Loop) -> APIRouter:
 
         `after`: what has followed since an earlier answer, as NODE=CURSOR,NODE=CURSOR with the cursors in it.
         """
+        if "\0" in grep:
+            raise Refusal("bad-request", "query.grep: no line has a NUL, nor can a pattern")
         asked = journal.Query(lines, epoch, since, grep)
         cursors = dict(given.partition("=")[::2] for given in after.split(",") if given)
         for node, given in cursors.items():

@@ -10,7 +10,8 @@ from starlette.responses import JSONResponse, Response
 
 from sparkd import wire
 from sparkd.api.access import by
-from sparkd.api.answer import EPOCHS, Encoded, Kept, answers, json
+from sparkd.api.answer import EPOCHS, Encoded, Kept, answers, json, only_known
+from sparkd.api.callers import operates
 from sparkd.api.guard import HEAD
 from sparkd.api.problems import MEDIA_TYPE, documented
 from sparkd.api.stream import MEDIA_TYPE as STREAM
@@ -22,9 +23,16 @@ from sparkd.reconcile.refusal import Refusal
 
 _EPOCH = Query(None, ge=0, lt=EPOCHS, description="Refuse (epoch-changed) unless this epoch is in force")
 _DRY = Query(False, description="Only say what would come of it, with all findings; change nothing")
+_CLOSED = "for those alone who may change the ring: root, group sparkd, or with a token of that role\n"
 _TRIAL: dict[int | str, Any] = {200: {"description": "With dry_run: what would come of it"}}
 _CHANGE_REFUSED = {**_TRIAL, **documented(409, 422, 503, 507)}
 _STREAM: dict[int | str, Any] = {200: {"content": {STREAM: {"schema": {"type": "string"}}}}}
+
+
+def _without_texts(told: wire.IncidentDetails) -> wire.IncidentDetails:
+    """What a rank has printed can hold what the engine's users wrote, and a command line what only its owner knows."""
+    nodes = (replace(node, files=dict.fromkeys(node.files, _CLOSED)) for node in told.nodes)
+    return replace(told, nodes=tuple(nodes))
 
 
 def router(loop: Loop) -> APIRouter:
@@ -41,6 +49,7 @@ def router(loop: Loop) -> APIRouter:
         force: bool = False,
         drain: float = 0.0,
     ) -> Response:
+        only_known(request)
         who = by(request.scope, loop.site.node)
         answer = await loop.request(what, who, reason, force=force, drain=drain, expect=expect, trial=trial)
         if isinstance(answer, Forwarded):
@@ -130,9 +139,13 @@ def router(loop: Loop) -> APIRouter:
 
     @api.get("/incidents/{epoch}", responses=documented(404, 422))
     @answers(wire.IncidentDetails)
-    async def incident(epoch: int = Path(ge=0, lt=EPOCHS)) -> Response:
-        """The evidence of one failure, by the epoch that it ended, from every node."""
-        return json(await loop.incident(epoch))
+    async def incident(request: Request, epoch: int = Path(ge=0, lt=EPOCHS)) -> Response:
+        """The evidence of one failure, by the epoch that it ended, from every node.
+
+        The text of the files, among them the rank's journal, goes to those alone who may change the ring.
+        """
+        told = await loop.incident(epoch)
+        return json(told if operates(request.scope) else _without_texts(told))
 
     @api.get("/smoke")
     @answers(wire.SmokeRuns)

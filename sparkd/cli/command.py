@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -45,22 +46,39 @@ _CONDUCTOR = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command. Returns its exit code; argparse itself leaves with 2 on wrong usage, 0 after --help."""
-    options = parser().parse_args(arguments)
+    if sys.stdout is None:  # closed, as by >&-
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - for as long as the command lasts
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Names and logs have any letter; what a terminal of another locale does not have is written as its number.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        return _run(sys.argv[1:] if arguments is None else arguments)
+    except OSError as error:
+        # The reader has left, as `head` does, or the disk is full. Python would complain once more when it flushes at
+        # exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            print(f"sparkctl: {error.filename or 'standard output'}: {error.strerror or error}", file=sys.stderr)
+        return Exit.ERROR
+
+
+def _run(arguments: Sequence[str]) -> int:
+    try:
+        options = parser().parse_args(arguments)
+    except SystemExit as end:
+        if end.code == Exit.USAGE and "--json" in arguments:
+            hint = "--help; standard error has it in words"
+            say(json.dumps(Failure(Exit.USAGE, "wrong usage of the command", hint).document()))
+        raise
     use_colour(options.color)
     try:
         return int(options.run(options))
-    except Failure as failure:
+    except (Failure, KeyboardInterrupt) as error:
+        failure = error if isinstance(error, Failure) else Failure(Exit.INTERRUPTED, "interrupted")
         if getattr(options, "json", False):
             say(json.dumps(failure.document()))
         _tell(failure)
         return failure.exit_code
-    except KeyboardInterrupt:
-        print("sparkctl: interrupted", file=sys.stderr)
-        return Exit.INTERRUPTED
-    except BrokenPipeError:
-        # The reader has left, as `head` does. Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.ERROR
 
 
 def _tell(failure: Failure) -> None:

@@ -71,7 +71,8 @@ class Etc:
                     if path != self.drop_ins and path not in changed:
                         (target / path.name).symlink_to(path)
             for path, text in changed.items():
-                (below / path.relative_to(self.main.parent)).write_text(text, encoding="utf-8")
+                copy = below / path.relative_to(self.main.parent)
+                copy.write_text(text, encoding="utf-8", errors="surrogateescape")
             yield below / self.main.name
 
 
@@ -82,7 +83,7 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
         kept = path.stat() if path.exists() else None
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            with open(descriptor, "w", encoding="utf-8") as file:
+            with open(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
                 file.write(text)
                 file.flush()
                 if kept is not None and os.geteuid() == 0:

@@ -50,7 +50,7 @@ class Asked:
             told.append(("after", ",".join(f"{node}={cursor}" for node, cursor in cursors.items())))
         elif self.grep:
             told.append(("grep", self.grep))
-        return f"/v1/logs?{urllib.parse.urlencode(told)}"
+        return f"/v1/logs?{urllib.parse.urlencode(told, errors='replace')}"
 
 
 @dataclass
@@ -87,7 +87,7 @@ def _run(client: Client, options: argparse.Namespace) -> Exit:
     if options.since is not None:
         try:
             since = moment(options.since, datetime.now().astimezone()).timestamp()
-        except ValueError:
+        except (ValueError, OverflowError):
             raise Failure(Exit.USAGE, f"--since {options.since}: expected {EXPECTED}") from None
     rank = _rank(client, options.rank) if options.rank is not None else None
     asked = Asked(options.epoch, rank, since, options.lines, options.grep)
@@ -97,7 +97,7 @@ def _run(client: Client, options: argparse.Namespace) -> Exit:
 def _rank(client: Client, text: str) -> int:
     """Given by number or by the name of its node."""
     nodes = members(client.get("/v1/ring"))
-    if text.isascii() and text.isdecimal() and int(text) < len(nodes):
+    if text.isascii() and text.isdecimal() and len(text) < 4 and int(text) < len(nodes):
         return int(text)
     if text in nodes:
         return nodes.index(text)

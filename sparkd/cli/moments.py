@@ -14,7 +14,7 @@ _CLOCK = ("%H:%M", "%H:%M:%S")
 def moment(text: str, now: datetime) -> datetime:
     """So long ago, or a time of day (the last one that has been), or a date with or without one. now: with its zone.
 
-    Raises ValueError.
+    Raises ValueError, or OverflowError for what was before the year 1.
     """
     text = text.strip().lower().removesuffix(" ago")
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)

@@ -9,25 +9,46 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 GONE = "[secret]"
+_KEY = r"(?:api|access|secret|private|auth|admin|signing|encryption)[_-]?(?:access[_-]?)?key(?:[_-]?id)?"
+_WORD = rf"(?:token|secret|passw(?:or)?d|passphrase|[_-]pass|credential|{_KEY})s?"
+# A log's line within JSON has a backslash before each quote, and one more for each time that it is within JSON again.
+_QUOTE = r"""\\*["']"""
+_TABLE = r"\]\n(?:[a-z]+\s*=.*\n)*?value\s*="
+_BESIDE = rf"""(?:{_QUOTE})?\s*(?:[=:]|{_TABLE})\s*(?:{{[^}}\n]*?\bvalue\s*=\s*)?"""
 _SHAPES = (
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
     re.compile(r"(?<=Bearer )[!-~]{8,}", re.IGNORECASE),
+    re.compile(rf"""Authorization(?:{_QUOTE})?\s*[:=]\s*(?:{_QUOTE})?\w+ (?P<value>[^\s"'\\,]{{6,}})""", re.IGNORECASE),
     re.compile(r"\bsparkd_[A-Za-z0-9_-]{16,}|\bhf_[A-Za-z0-9]{16,}|\bsk-[A-Za-z0-9_-]{16,}|\bghp_[A-Za-z0-9]{16,}"),
-    # A value beside a word that says what it is: HF_TOKEN = "...", "api-key": "...", PASSWORD=...
+    re.compile(r"\bAKIA[A-Z0-9]{16}\b|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*", re.ASCII),
+    re.compile(r"""://[^/\s:@"']*:(?P<value>[^/\s@"']+)(?=@)"""),
+    # A value beside a word that says what it is: HF_TOKEN = "...", "api-key": "...", PASSWORD=..., --api-key ...; and
+    # as a profile may have it: HF_TOKEN = { why = "...", value = "..." }, or a table of that name.
     re.compile(
-        r"""(?<=[A-Za-z0-9_.-])?(?:token|secret|passw(?:or)?d|api[_-]?key|private[_-]?key|credential)s?["']?\s*[=:]\s*"""
-        r"""["']?(?P<value>[^\s"',}\]]{6,})""",
+        rf"""{_WORD}{_BESIDE}(?P<quote>{_QUOTE})(?P<value>(?:(?!(?P=quote))(?:\\.|.)){{4,}})(?P=quote)""",
         re.IGNORECASE,
+    ),
+    re.compile(
+        rf"""{_WORD}(?:{_QUOTE})?\s*[=:]\s*(?:{_QUOTE})?"""
+        r"""(?!\[secret\])(?P<value>[^\s"',}\]]{6,})""",
+        re.IGNORECASE,
+    ),
+    re.compile(
+        rf"""--[a-z-]*{_WORD}(?:{_QUOTE},?)?\s+(?:{_QUOTE})?(?!-|\d+\b)(?P<value>[^\s"'\\,]{{4,}})""", re.IGNORECASE
     ),
 )
 _IPV4 = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?![\d.])")
 _IPV6 = re.compile(r"(?<![\w:])(?=[0-9a-fA-F:]*:[0-9a-fA-F:]*:)[0-9a-fA-F]{0,4}(?::[0-9a-fA-F]{0,4}){2,7}(?![\w:])")
-_MAC = re.compile(r"(?<![0-9a-fA-F:])[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2}){5}(?![0-9a-fA-F:])")
+# Those of Ethernet have six bytes, of IP over InfiniBand twenty, and serial numbers that are made of one have eight.
+_MAC = re.compile(
+    r"(?<![0-9a-fA-F:-])[0-9a-fA-F]{2}([:-])[0-9a-fA-F]{2}(?:\1[0-9a-fA-F]{2}){4,18}(?![0-9a-fA-F]|[:-][0-9a-fA-F])"
+)
 # GIDs and GUIDs of RDMA devices hold the MAC address or the IP address.
 _GUID = re.compile(r"(?<![0-9a-fA-F:])[0-9a-fA-F]{4}(?::[0-9a-fA-F]{4}){3}(?![0-9a-fA-F:])")
 # What is the same everywhere tells nothing of anybody's network.
 _EVERYWHERE = re.compile(r"0\.0\.0\.0|127\.\d+\.\d+\.\d+|255\.[\d.]+|::1?")
 _SHORTEST = 3
+_NUMBER = re.compile(r"[\d.]+")
 
 
 class Redactor:
@@ -96,4 +117,9 @@ def _is_one(kind: str, found: str) -> bool:
 def _hidden(match: re.Match[str]) -> str:
     """The match without its value."""
     value = match.groupdict().get("value")
-    return GONE if value is None else match[0][: match.start("value") - match.start()] + GONE
+    if value is None:
+        return GONE
+    if "tokens" in match[0].lower() and _NUMBER.fullmatch(value):
+        return match[0]
+    start, end = match.start("value") - match.start(), match.end("value") - match.start()
+    return match[0][:start] + GONE + match[0][end:]

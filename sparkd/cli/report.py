@@ -12,6 +12,7 @@ import re
 import socket
 import sys
 import tarfile
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
@@ -51,7 +52,8 @@ Addresses, MAC addresses, names of hosts and users and paths of models are repla
 _MODEL = re.compile(
     r"""^\s*["']?(?:model[_-]path|model|tokenizer[_-]path|draft[_-]model[_-]path)["']?\s*=\s*["']([^"']+)""", re.M
 )
-_DESCRIPTION = re.compile(r"(?:for|by|over) (?:user )?([a-z_][a-z0-9_-]{2,31})\b(?= \(uid)")
+_DESCRIPTION = re.compile(r"""(?:for|by|over) (?:user )?([^\s'"()\\]{3,64})(?= \((?:uid|token)\b)""")
+"""Users of a host, and the names of tokens, which are mostly people's as well."""
 
 
 def add_commands(
@@ -213,10 +215,11 @@ def _names(parts: dict[str, str]) -> Iterator[tuple[str, str]]:
 
 def _write(out: Path, texts: dict[str, str], at: float) -> None:
     folder = out.name.removesuffix(".tgz").removesuffix(".tar.gz")
-    part = out.with_name(f".{out.name}.part")
     try:
-        # Nobody but its owner: what is in it is for whoever it is given to.
-        descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        # Nobody but its owner: what is in it is for whoever it is given to. Under a name that nobody can foresee, since
+        # it may well be made by root in a directory where others can put links.
+        descriptor, name = tempfile.mkstemp(dir=out.parent, prefix=f".{out.name}.")
+        part = Path(name)
         try:
             with open(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
                 for name, text in sorted(texts.items()):

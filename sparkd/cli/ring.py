@@ -19,6 +19,8 @@ from sparkd.cli.ticker import Ticker
 POLL = 0.2
 # sparkd may be restarted or upgraded while one waits; the ring does not care and neither should the command.
 SILENCE = 30.0
+# Seconds for the conductor's news to reach this node.
+HEARING = 5.0
 
 Verdict = Callable[[Json], bool]
 """Whether the ring is as asked; raises Failure once it will not be."""
@@ -58,7 +60,8 @@ def restart(client: Client, manner: Manner) -> Exit:
     A ring that a start would be refused to now is left as it is: Failure, with the findings.
     """
     ring = client.get("/v1/ring")
-    if ring.get("want") == "up":
+    # A start alone would take the drain back, and the ranks would stay those that they are.
+    if ring.get("want") == "up" or ring.get("drain"):
         against = [finding for finding in rows(ring, "findings") if finding.get("severity") == "refuse"]
         if against:
             text = "not restarted: a start would be refused now, so the ring is left as it is"
@@ -80,7 +83,12 @@ def clear(client: Client, manner: Manner) -> Exit:
 
 def hold(client: Client, reason: str, manner: Manner) -> Exit:
     """Ask for maintenance."""
-    return _change(client, f"hold?{urllib.parse.urlencode({'reason': reason})}" if reason else "hold", None, manner)
+    return _change(
+        client,
+        f"hold?{urllib.parse.urlencode({'reason': reason}, errors='replace')}" if reason else "hold",
+        None,
+        manner,
+    )
 
 
 def resume(client: Client, manner: Manner) -> Exit:
@@ -112,16 +120,18 @@ def _ask(client: Client, what: str, manner: Manner) -> Json:
 def _follow(client: Client, operation: Json, verdict: Verdict, manner: Manner) -> Json:
     """The ring once it is as asked."""
     with Ticker(sys.stderr if manner.as_json else sys.stdout, clean(operation.get("summary"))) as ticker:
-        return _wait(client, int(operation["epoch"]), verdict, (manner.began, manner.timeout), ticker)
+        return _wait(client, operation, verdict, (manner.began, manner.timeout), ticker)
 
 
-def _wait(client: Client, epoch: int, verdict: Verdict, patience: tuple[float, float | None], ticker: Ticker) -> Json:
+def _wait(client: Client, asked: Json, verdict: Verdict, patience: tuple[float, float | None], ticker: Ticker) -> Json:
     """Tell what the ring says until there is a verdict on it. patience: since when, and for how long.
 
     The ring as it is then. Raises Failure if it went another way.
     """
-    (started, timeout), followed = patience, epoch
-    answered = time.monotonic()
+    started, timeout = patience
+    epoch = followed = int(asked["epoch"])
+    answered = accepted = time.monotonic()
+    agreed = False
     while True:
         now = time.monotonic()
         try:
@@ -133,7 +143,11 @@ def _wait(client: Client, epoch: int, verdict: Verdict, patience: tuple[float, f
             ring, line = {}, f"{failure}; trying again"
         else:
             # The conductor has accepted, but this node may not have heard of it yet: what it says is of the past.
-            heard = isinstance(ring.get("epoch"), int) and ring["epoch"] >= epoch
+            there = ring["epoch"] - epoch if isinstance(ring.get("epoch"), int) else -1
+            # An order to drain, and to take that back, is within the epoch: only what the ring is to do tells of it.
+            told = ring.get("want") == asked.get("want") or now - accepted > HEARING
+            agreed = agreed or there > 0 or (there == 0 and told)
+            heard = agreed and there >= 0
             line = render.sentence(ring) if heard else f"waiting for this node to hear of epoch {epoch}"
             ring = ring if heard else {}
             if ring and ring["epoch"] > followed:

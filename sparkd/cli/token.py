@@ -74,10 +74,15 @@ def create(name: str, role: str, expires: float | None, path: Path = TOKENS, *, 
         if len(tokens) >= _MOST:
             raise Failure(Exit.CONFIG, f"there are {len(tokens)} tokens already", "revoke some: sparkctl token list")
         tokens.append(made)
+    told = json.dumps({"name": name, "role": role, "expires": end, "token": secret}, indent=2) if as_json else secret
+    try:
+        say(told)
+    except OSError:  # a full disk, or a reader that has left: nobody has it
+        with _changing(path) as tokens:
+            tokens[:] = [token for token in tokens if token.name != name]
+        raise
     if as_json:
-        say(json.dumps({"name": name, "role": role, "expires": end, "token": secret}, indent=2))
         return Exit.OK
-    print(secret)
     say(f"{path}: the token {name} may {_may(role)}{_until(end)}; it is shown only now", sys.stderr)
     return Exit.OK
 

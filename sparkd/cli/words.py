@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ COMMAND = "_words"
 """Not a command for people: it is in no help and no manual."""
 KINDS = ("ranks", "epochs", "profiles", "keys", "dropins")
 _PATIENCE = 0.5
+_PLAIN = re.compile(r"[\w.@+:\[\]][\w.@+:\[\]-]*")
+"""bash takes the words that it is given for ones of the command line, and would carry out what is in `$(...)`."""
 _INCIDENTS = Path("/var/lib/sparkd/incidents")
 _PROFILES = (Path("/etc/sparkd/profiles"), Path("/usr/share/sparkd/profiles"))
 _DROP_INS = Path("/etc/sparkd/sparkd.toml.d")
@@ -37,7 +40,7 @@ def add_command(commands: Commands) -> None:
 
 def tell(kind: str, client: Client) -> Exit:
     """Print the words, one a line; none if they cannot be known at once."""
-    for word in sorted({word for word in _words(kind, client) if word and not word.startswith("-")}):
+    for word in sorted({word for word in _words(kind, client) if _PLAIN.fullmatch(word)}):
         say(word)
     return Exit.OK
 

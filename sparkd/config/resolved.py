@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -17,6 +19,13 @@ DEFAULT = "default"
 LARGEST = 100_000
 PLUGIN = "sparkd"
 """The plug-in of SGLang's by which adapters are installed."""
+_SECRET = re.compile(
+    r"secret|passw(?:or)?d|passphrase|credential|(?:^|[_-])(?:token|(?:api|access|private|auth)[_-]?key(?:[_-]?id)?)$",
+    re.IGNORECASE,
+)
+"""Names such as HF_TOKEN, and not of what counts tokens."""
+_LOGIN = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
+"""In a URL, as of a proxy."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +102,21 @@ class Resolved:
         return json.dumps(value, separators=(",", ":")).replace("'", "\\u0027")
 
     def digests(self) -> dict[str, str]:
-        """Each setting under a key of its own, so that hosts that differ can name it and both values."""
+        """Each setting under a key of its own, so that hosts that differ can name it and both values.
+
+        Every user of every host may read them: of what is a secret by its name there is a fingerprint.
+        """
         found = {"engine.profile": self.name, "engine.sglang": self.sglang}
-        return found | {f"engine.{setting.key}": text(setting.value) for setting in self.settings}
+        return found | {f"engine.{setting.key}": _told(setting) for setting in self.settings}
+
+
+def _told(setting: Setting) -> str:
+    value = text(setting.value)
+    named = _SECRET.search(setting.name) and isinstance(setting.value, str)
+    if not named and not _LOGIN.search(value):
+        return value
+    # Too short to try words against it with any certainty, and long enough to tell two of them apart.
+    return f"a secret, {hashlib.sha256(f'fingerprint of {setting.key}: {value}'.encode()).hexdigest()[:8]}"
 
 
 def words(name: str, value: Value) -> Iterator[str]:

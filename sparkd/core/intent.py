@@ -7,8 +7,8 @@ only grow.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Literal
 
 from sparkd.core import draining, gates
 from sparkd.core import findings as catalogue
@@ -37,11 +37,13 @@ class Refused:
 
 def newest(s: Snapshot) -> Intent:
     """The intent this host must follow."""
-    seen = [peer.report.intent for peer in s.peers if peer.report is not None]
+    # The conductor's first: an older version may tell the same order without what it does not know.
+    peers = sorted(s.peers, key=lambda peer: peer.name != s.cluster.conductor.name)
+    seen = [peer.report.intent for peer in peers if peer.report is not None]
     # A host may have been a member of another cluster, under the same CA; what that wanted is nothing to this one.
     seen = [intent for intent in seen if intent.of(s.cluster.name)]
     best = max(seen, key=lambda intent: intent.order, default=s.intent)
-    further = best != s.intent and best.order >= s.intent.order
+    further = best.order > s.intent.order or (best.order == s.intent.order and not _echoes(best, s.intent))
     if s.conductor and s.intent.blind and further:
         # A stop was asked of a conductor that could not know how far its peers were: the stop still holds.
         return replace(s.intent, epoch=best.epoch + 1, clears=max(best.clears, s.intent.clears))
@@ -49,6 +51,16 @@ def newest(s: Snapshot) -> Intent:
     if s.conductor and further and ordered is not None and ordered.blind and best.maintenance != ordered:
         return replace(best, revision=best.revision + 1, maintenance=ordered)
     return best if best.order > s.intent.order else s.intent
+
+
+def _echoes(told: Any, mine: Any) -> bool:
+    """Whether `told` is `mine`, perhaps without fields that an older version has read over."""
+    if told == mine:
+        return True
+    if not is_dataclass(mine) or type(told) is not type(mine):
+        return False
+    values = ((getattr(told, f.name), getattr(mine, f.name), f.default) for f in fields(mine))
+    return all(one == default or _echoes(one, other) for one, other, default in values)
 
 
 def recabled(s: Snapshot) -> Intent | None:

@@ -8,8 +8,9 @@ from typing import cast, get_args
 
 from sparkd.core.model import Stage
 
-_LINE = re.compile(r"(?P<stage>[a-z]+)(?: (?P<done>\d+)/(?P<total>\d+))?(?: (?P<text>.*))?", re.DOTALL)
-_WORK = re.compile(r"(\d+(?:\.\d+)?) tokens/s, (\d+) running, (\d+) queued")
+# What an engine says may be anything; numbers of more digits than these would not fit into what others make of them.
+_LINE = re.compile(r"(?P<stage>[a-z]+)(?: (?P<done>[0-9]{1,12})/(?P<total>[0-9]{1,12}))?(?: (?P<text>.*))?", re.DOTALL)
+_WORK = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?) tokens/s, ([0-9]{1,12}) running, ([0-9]{1,12}) queued")
 # How a rank that is ready begins to tell that its engine gives no token although it is asked for one.
 SILENT = "no token for "
 _FORMED_FROM = frozenset({"formed", "load", "capture", "warmup", "ready"})

@@ -23,6 +23,9 @@ from sparkd.ports import DoorError
 _SECONDS = 3.0
 _BYTES = 700_000  # of the answer; a peer takes no more than 1 MiB
 _TEXT = 4096  # characters of one line
+# Bytes of an entry as journalctl tells it. A process may send the journal messages of hundreds of megabytes, through
+# its socket, and each byte of what is no text comes as a number of its own.
+_ENTRY = 1 << 20
 _UNITS = ("sparkd.service", "sparkd-rank@*.service", "sparkd-measure@*.service")
 _INFO = 6
 
@@ -61,9 +64,12 @@ class SystemJournal:
             timer.daemon = True
             timer.start()
             try:
-                for raw in child.stdout:
-                    entry = _entry(raw)
+                whole = True
+                while raw := child.stdout.readline(_ENTRY):
+                    begins, whole = whole, raw.endswith(b"\n")
+                    entry = _entry(raw) if begins and whole else None
                     if entry is None:
+                        cut = cut or not whole
                         continue
                     line, its_cursor = entry
                     # With a pattern and a number of lines, journalctl tells the newest first.
@@ -105,9 +111,13 @@ class SystemJournal:
             command.append(f"--after-cursor={query.cursor}")
         if query.epoch is None:
             return [*command, *(f"--unit={unit}" for unit in _UNITS)]
-        rank = f"sparkd-rank@{query.epoch}.service"
-        # By the rank, about it by systemd, and by the daemon while that epoch was in force.
-        return [*command, f"_SYSTEMD_UNIT={rank}", "+", f"UNIT={rank}", "+", f"SPARKD_EPOCH={query.epoch}"]
+        # By the rank and what measured before it, about them by systemd, and by the daemon while it was in force.
+        # Every user may write into the journal, with any field but those that begin with _.
+        of = [f"sparkd-{kind}@{query.epoch}.service" for kind in ("rank", "measure")]
+        groups = [[f"_SYSTEMD_UNIT={unit}"] for unit in of] + [["_PID=1", f"UNIT={unit}"] for unit in of]
+        groups.append(["_SYSTEMD_UNIT=sparkd.service", f"SPARKD_EPOCH={query.epoch}"])
+        first, *others = groups
+        return [*command, *first, *(word for group in others for word in ("+", *group))]
 
 
 def _entry(raw: bytes) -> tuple[Line, str] | None:

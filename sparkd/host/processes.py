@@ -60,22 +60,29 @@ class RankProcesses:
     def _process(self, pid: int, unit: str) -> Process | None:
         place = self._root / "proc" / str(pid)
         try:
-            fields = dict(line.partition(":")[::2] for line in (place / "status").read_text("utf-8").splitlines())
-            command = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+            # A name is bytes of the process's choice, \r among them; what is too long is cut, also within a letter.
+            status = (place / "status").read_bytes().decode("utf-8", "replace")
+            command = _printable((place / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
         except OSError:
             return None  # it has ended meanwhile
+        fields = dict(line.partition(":")[::2] for line in status.split("\n"))
         if fields.get("State", "").strip().startswith("Z"):
             return None
         uid = int(fields.get("Uid", "-1").split()[0])
-        return Process(pid, self._user(uid), command[:80] or fields.get("Name", "").strip(), unit)
+        return Process(pid, self._user(uid), command[:80] or _printable(fields.get("Name", "")), unit)
 
     def _user(self, uid: int) -> str:
         try:
-            lines = (self._root / "etc/passwd").read_text("utf-8").splitlines()
+            lines = (self._root / "etc/passwd").read_text("utf-8", errors="replace").splitlines()
         except OSError:
             lines = []
         rows = (line.split(":") for line in lines)
         return next((row[0] for row in rows if len(row) == 7 and row[2] == str(uid)), f"uid {uid}")
+
+
+def _printable(text: str) -> str:
+    """It is shown in findings, and in lines of the journal, which hides what is not printable."""
+    return "".join(letter if letter.isprintable() else " " for letter in text).strip()
 
 
 def _members(group: Path) -> Iterator[int]:

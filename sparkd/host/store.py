@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -22,13 +23,16 @@ class FileStore:
     """A damaged file counts as lost: it is put aside under another name and the host behaves like one that never had
     it, which is safe because a host without a past overrules nobody. `notes` says so, one sentence for each file.
 
-    `deadline` in seconds is for a save: a disk that is being filled with a checkpoint can take long for an fsync.
+    `deadline` in seconds is for a save: a disk that is being filled with a checkpoint can take long for an fsync. What
+    could not be saved in time is taken back once it is on the disk after all: whoever asked was told that nothing has
+    changed, and the next daemon must not find that it has.
     """
 
     def __init__(self, directory: Path, deadline: float = 10.0) -> None:
         self._directory = directory
         self._worker = Worker(str(directory), deadline)
         self._notes: list[str] = []
+        self._saved: dict[Path, bytes | None] = {}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -70,11 +74,23 @@ class FileStore:
 
     async def _save(self, name: str, value: Intent | Attempt | FabricMemory | BootMemory) -> None:
         text = json.dumps({"version": _VERSION, name: wire.encode(value)}, indent=1)
-        await self._worker.call(partial(self._write, self._path(name), text.encode() + b"\n"))
-
-    def _write(self, path: Path, content: bytes) -> None:
+        late = threading.Event()
         try:
+            await self._worker.call(partial(self._write, self._path(name), text.encode() + b"\n", late))
+        except DoorError:
+            late.set()
+            raise
+
+    def _write(self, path: Path, content: bytes, late: threading.Event) -> None:
+        try:
+            before = self._saved[path] if path in self._saved else _content(path)
             replace(path, content, 0o640)
+            if late.is_set() and before is not None:
+                replace(path, before, 0o640)
+            elif late.is_set():
+                path.unlink(missing_ok=True)
+            else:
+                self._saved[path] = content
         except OSError as error:
             # Named by the file that is missing, not by its draft.
             raise DoorError(f"{path} cannot be saved: {describe(OSError(error.errno, error.strerror))}") from error
@@ -87,9 +103,11 @@ class FileStore:
             return None
         except OSError as error:
             raise DoorError(f"{path} cannot be read: {describe(OSError(error.errno, error.strerror))}") from error
+        self._saved[path] = content
         try:
             return wire.decode(kind, _payload(path, name, json.loads(content)))
         except (ValueError, RecursionError) as error:  # the latter for JSON that is nested too deeply
+            self._saved[path] = None
             self._set_aside(path, str(error))
             return None
 
@@ -103,6 +121,10 @@ class FileStore:
         except OSError as error:
             raise DoorError(f"{path} is damaged and cannot be put aside: {describe(error)}") from error
         self._notes.append(f"{path} was damaged ({reason}), is kept as {aside.name} and counts as lost")
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
 
 
 def _payload(path: Path, name: str, document: object) -> object:

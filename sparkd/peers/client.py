@@ -18,6 +18,9 @@ from sparkd.core.model import Report
 
 CONNECT_DEADLINE = 2.0
 ANSWER_DEADLINE = 5.0
+START_DEADLINE = 9.0
+"""For a start: before it the conductor has all hosts look at themselves, for up to five seconds; sparkctl itself waits
+ten. One that is told to have failed and comes about all the same is worse than a slow answer."""
 URGENT_DEADLINE = 1.5
 """For a question that something on the network has given rise to: a group waits for whether the peer is still there."""
 _LIMIT = 1 << 20
@@ -47,7 +50,8 @@ class PeerClient:
 
     def request(self, body: Mapping[str, object]) -> tuple[int, Mapping[str, object]]:
         """Hand an operator's request over; returns HTTP status and JSON body as the peer gave them."""
-        status, answer = self._ask("POST", "/peer/v1/intent", json.dumps(body).encode(), ANSWER_DEADLINE)
+        within = START_DEADLINE if body.get("request") == "start" else ANSWER_DEADLINE
+        status, answer = self._ask("POST", "/peer/v1/intent", json.dumps(body).encode(), within)
         try:
             data = json.loads(answer)
         except (ValueError, RecursionError):

@@ -6,6 +6,7 @@ be a reader's to refuse, with everything of sparkd's beside it.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -31,8 +32,10 @@ MOST_SAMPLES = 2000
 _SAMPLE = re.compile(
     r"(?P<name>[a-z:_0-9]{1,80})"
     r'(?P<labels>\{(?:[a-zA-Z_]\w*="(?:[^"\\]|\\[\\"n])*",?)*\})?'
-    r" (?P<value>[+-]?(?:\d[\d.eE+-]*|Inf)|NaN)"
+    r" (?P<value>[+-]?(?:\d[\d.eE+-]*|Inf)|NaN)",
+    re.ASCII,  # as Prometheus counts letters and digits
 )
+_LABEL = re.compile(r'(\w+)="(?:[^"\\]|\\.)*"', re.ASCII)
 _PART = re.compile(r"_(?:bucket|sum|count)$")
 
 
@@ -44,6 +47,9 @@ def chosen(text: str) -> str:
         if match is None or not _number(match["value"]):
             continue
         name, labels = match["name"], match["labels"] or ""
+        names = _LABEL.findall(labels)
+        if len(set(names)) < len(names) or "__name__" in names:
+            continue
         family = name if name in SERIES else _PART.sub("", name)
         kind = SERIES.get(family, ("",))[0]
         if not kind or (kind == "histogram") == (family == name):
@@ -66,7 +72,8 @@ def _lines(text: str) -> Iterable[str]:
 
 def _number(text: str) -> bool:
     try:
-        float(text)
+        value = float(text)
     except ValueError:
         return False
-    return True
+    # To Prometheus a number that is too large is none.
+    return not math.isinf(value) or text.endswith("Inf")

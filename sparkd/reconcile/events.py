@@ -112,5 +112,5 @@ class EventLog:
         this daemon has not given yet, since then it is an earlier one's."""
         known = after <= self._last
         chosen = [event for event in self._events if event.id > after or not known]
-        lost = not known or (bool(self._events) and 0 < after < self._events[0].id - 1)
-        return Events(tuple(chosen[-limit:]) if limit > 0 else (), self._last, lost)
+        told = tuple(chosen[-limit:]) if limit > 0 else ()
+        return Events(told, self._last, not known or (bool(told) and 0 < after < told[0].id - 1))

@@ -66,12 +66,13 @@ class Incidents:
     def consider(self, s: Snapshot, d: Decision) -> None:
         """Called after each cycle with what was decided in it, and with what was saved since."""
         attempt = d.attempt
-        s = replace(s, intent=d.intent, attempt=attempt)
-        if (elsewhere := incidents.witnessed(s)) is not None:
+        # In the epoch that was in force: a hold follows in the same cycle, and is one of its own.
+        if (elsewhere := incidents.witnessed(replace(s, attempt=attempt))) is not None:
             since = elsewhere.at - _BEFORE
             self._once(incidents.seen_from(self._node, elsewhere), "past", partial(self._past, since))
         if attempt is None:
             return
+        s = replace(s, intent=d.intent, attempt=attempt)
         stopping = _stops(d, attempt.epoch)
         if not (stopping or attempt.over):
             return

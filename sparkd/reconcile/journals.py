@@ -93,7 +93,7 @@ def as_query(query: Query) -> str:
 def from_query(given: Mapping[str, str]) -> Query:
     """Raises ValueError, with a sentence."""
     lines, epoch, since = given.get("lines", "200"), given.get("epoch"), given.get("since")
-    if not (lines.isascii() and lines.isdecimal() and 1 <= int(lines[:6]) <= MOST_LINES):
+    if not (lines.isascii() and lines.isdecimal() and len(lines) < 6 and 1 <= int(lines) <= MOST_LINES):
         raise ValueError(f"query.lines: {lines!r} is not from 1 to {MOST_LINES}")
     if epoch is not None and not (epoch.isascii() and epoch.isdecimal() and len(epoch) <= 15):
         raise ValueError(f"query.epoch: {epoch!r} is no epoch")
@@ -103,6 +103,8 @@ def from_query(given: Mapping[str, str]) -> Query:
     cursor = given.get("cursor", "")
     if cursor and not CURSOR.fullmatch(cursor):
         raise ValueError(f"query.cursor: {cursor[:80]!r} is no cursor of a journal")
+    if "\0" in given.get("grep", ""):
+        raise ValueError("query.grep: a NUL")
     return Query(int(lines), None if epoch is None else int(epoch), moment, given.get("grep", ""), cursor)
 
 

@@ -23,7 +23,7 @@ from sparkd.reconcile.kept import Kept
 from sparkd.reconcile.refusal import Refusal
 
 # Seconds that a start waits for the hosts to look at themselves.
-_EXAMINATION = 5.0
+EXAMINATION = 5.0
 _OK = 200
 # What is said of a request that finds the ring as it asks for.
 _ALREADY: Mapping[intents.Request, str] = {
@@ -33,6 +33,7 @@ _ALREADY: Mapping[intents.Request, str] = {
     "hold": "already in maintenance",
     "resume": "not in maintenance",
 }
+_OVERTAKEN = "a stop was asked for while the hosts were looking at themselves for this start"
 _LEAVING = 3.0  # seconds; the unit's TimeoutStopSec= is 10
 
 
@@ -47,6 +48,7 @@ class Forwarded:
 class Loop(Kept):
     _known: tuple[object, tuple[Snapshot, Decision]] | None = None
     _told_ring: tuple[object, wire.RingStatus] | None = None
+    _stops = 0  # asked for and accepted, whether they changed anything or not
 
     async def request(
         self,
@@ -124,6 +126,7 @@ class Loop(Kept):
         expect: int | None = None,
     ) -> wire.Operation:
         """The conductor's own answer: the intent is on disk when this returns. Raises Refusal."""
+        stops = self._stops
         await self._prepare(request)
         async with self._turn:
             await self._observer.refresh()
@@ -135,6 +138,10 @@ class Loop(Kept):
             if isinstance(answer, intents.Refused):
                 self.events.add("intent", f"{request} by {by} refused: {answer.sentence}")
                 raise Refusal(answer.code, answer.sentence, answer.findings)
+            if request == "start" and answer.new and stops != self._stops:
+                self.events.add("intent", f"start by {by} refused: {_OVERTAKEN}")
+                raise Refusal("overtaken", _OVERTAKEN)
+            self._stops += request == "stop"
             if answer.new:
                 try:
                     await self._executor.adopt(answer.intent)
@@ -170,7 +177,7 @@ class Loop(Kept):
         Silence has its own finding."""
         names = [view.name for view in self._peers.views() if view.report is not None and not view.error]
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_EXAMINATION):
+            async with asyncio.timeout(EXAMINATION):
                 await asyncio.gather(self._examine(), *(self._examine_peer(name) for name in names))
 
     async def _examine_peer(self, name: str) -> None:

@@ -9,7 +9,11 @@ from sparkd.core.model import Death, Intent
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 # So that the first of each is seen to be one more than none.
-_CAUSES = ("exit", "signal", "left", "result", "reboot", "node-hard-reset", "oom-kill", "memory-floor", "peer-lost")
+CAUSES = (
+    *("exit", "signal", "left", "result", "reboot", "node-hard-reset", "oom-kill", "memory-floor", "peer-lost"),
+    *("carrier-flap", "mtu-wrong", "address-lost", "address-foreign", "route-lost", "route-leaks"),
+    *("gid-missing", "gid-moved", "cx7-functions-missing", "pcie-fatal"),
+)
 
 
 class Timings:
@@ -36,7 +40,7 @@ class Tally:
     """`incidents`: deaths that ended an epoch, by cause; `restarts`: those that sparkd itself ordered."""
 
     def __init__(self) -> None:
-        self.incidents = Counter(dict.fromkeys(_CAUSES, 0))
+        self.incidents = Counter(dict.fromkeys(CAUSES, 0))
         self.restarts = 0
         self._deaths: set[tuple[int, int]] | None = None
         self._epoch = 0

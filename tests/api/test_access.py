@@ -15,7 +15,7 @@ import pytest
 from sparkd.api import limits
 from sparkd.api.limits import CHANGES, Attempts, Changes
 from sparkd.config.tokens import render
-from tests.api.serving import BEARER, EXPIRED, READER, TOKENS, api
+from tests.api.serving import BEARER, EXPIRED, READER, TOKEN, TOKENS, api
 from tests.reconcile.cluster import Cluster, cluster
 from tests.reconcile.running import in_loop
 
@@ -108,10 +108,10 @@ async def test_a_token_counts_from_its_creation_to_its_revocation_without_a_rest
             assert (await served.post("/v1/ring/clear", served.tcp, headers=BEARER)).status == 202
             file.write_bytes(render(TOKENS[1:]))
             assert (await served.post("/v1/ring/clear", served.tcp, headers=BEARER)).status == 401
-            file.write_text("{}")
+            file.write_text('{"version": 1, "tokens": [{"name": "Mr. Miller"}]}')
             answer = await served.post("/v1/ring/clear", served.tcp, headers=BEARER)
             assert (answer.status, answer.problem["code"]) == (503, "tokens-unreadable")
-            assert str(file) in answer.problem["detail"]
+            assert answer.problem["detail"] == f"the tokens in {file} cannot be used", "and not what is in it"
             file.unlink()
             assert (await served.post("/v1/ring/clear", served.tcp, headers=BEARER)).status == 401
 
@@ -157,6 +157,16 @@ async def test_a_page_of_another_site_can_neither_change_nor_look(tmp_path: Path
                     answer = await served.call(method, path, served.tcp, headers={"Origin": origin, **BEARER})
                     assert (answer.status, answer.problem["code"]) == (403, "origin-not-allowed"), origin
                     assert not [name for name in answer.headers if name.startswith("access-control-")]
+            # Without an Origin, as browsers ask for a picture, a script, or with fetch in mode no-cors.
+            for site, mode, status in (
+                ("cross-site", "no-cors", 403),
+                ("same-site", "no-cors", 403),
+                ("cross-site", "navigate", 200),
+                ("same-origin", "cors", 200),
+                ("none", "navigate", 200),
+            ):
+                headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
+                assert (await served.get("/v1/incidents", served.tcp, headers=headers)).status == status, headers
             assert ring.conductor.disk.intent is None
             answer = await served.post("/v1/ring/clear", served.tcp, headers={"Origin": f"http://{own}", **BEARER})
             assert answer.status == 202
@@ -179,6 +189,26 @@ async def test_each_change_and_each_refusal_is_a_line(tmp_path: Path, caplog: py
         "POST '/v1/ring/start' by root (uid 0) at the Unix socket: refused, maintenance: nothing is"
     )
     assert len(told) == 2, "looking is not told"
+
+
+@in_loop
+async def test_a_token_in_an_address_does_not_get_into_the_journal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = "sparkd_k3yOfTheOperator-0123456789"
+    async with cluster() as ring:
+        await down(ring)
+        async with api(ring.conductor.loop, tmp_path) as served:
+            caplog.clear()
+            caplog.set_level(logging.INFO, "sparkd.audit")
+            await served.post(f"/v1/ring/hold?{'x' * 190}={secret}")
+            await served.post(f"/v1/ring/hold?access_token={TOKEN}&reason=fan", served.tcp)
+            # Of each source there is one line a minute, so that each of these has its own.
+            await served.post(f"/v1/{secret}", served.tcp, headers=BEARER)
+    told = lines(caplog)
+    assert len(told) == 3
+    assert not [line for line in told if secret[:12] in line or TOKEN[:8] in line]
+    assert "?access_token=[secret]&reason=fan' by" in told[1]
 
 
 @in_loop

@@ -74,7 +74,7 @@ async def test_a_caller_that_nobody_has_identified_gets_none(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "query",
     ["lines=0", "lines=5001", "epoch=-1", "rank=3", "rank=x", "since=-1", "after=spark9%3Ds%3D1%3Bi%3D2", "after=x",
-     "after=spark1%3D--all", f"grep={'x' * 201}"],
+     "after=spark1%3D--all", f"grep={'x' * 201}", "grep=a%00b"],
 )  # fmt: skip
 @in_loop
 async def test_what_is_asked_is_checked(query: str, tmp_path: Path) -> None:
@@ -103,7 +103,8 @@ async def test_a_peer_reads_the_journal_of_this_host_alone(tmp_path: Path) -> No
             answer = await ask(port, "GET", "/peer/v1/logs?lines=5&epoch=3")
             assert answer.json["node"] == "spark1"
             assert (door.asked[0].lines, door.asked[0].epoch) == (5, 3)
-            assert (await ask(port, "GET", "/peer/v1/logs?cursor=--all")).problem["code"] == "bad-request"
+            for wrong in ("cursor=--all", "grep=a%00b", "lines=0000019999999"):
+                assert (await ask(port, "GET", f"/peer/v1/logs?{wrong}")).problem["code"] == "bad-request"
 
 
 @in_loop

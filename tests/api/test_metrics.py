@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ring_mesh import FABRIC_DEVICES
 from sparkd import __version__
+from sparkd.core import guard
 from sparkd.core.facts import PortBytes, RoceFact
 from sparkd.core.gates import GATES
 from sparkd.core.model import Phase
+from sparkd.reconcile.tally import Tally
 from tests.api.serving import Api, api
 from tests.core.builders import NODES
 from tests.reconcile.cluster import cluster
@@ -89,6 +93,13 @@ async def test_deaths_and_restarts_are_counted_and_the_first_daemon_counts_only_
         await ring.reach("ready")
         async with api(ring["spark2"].loop, tmp_path) as served:
             assert set(of(await samples(served), "sparkd_incidents_total").values()) == {0}
+
+
+def test_the_first_incident_of_each_kind_is_one_more_than_none() -> None:
+    """Or `increase()` does not see it, nor the alert: a series that appears with 1 has not grown."""
+    told = set(re.findall(r'"([a-z0-9]+(?:-[a-z0-9]+)+): ', inspect.getsource(guard)))
+    assert {"carrier-flap", "gid-moved", "peer-lost", "pcie-fatal"} <= told
+    assert told <= set(Tally().incidents)
 
 
 @in_loop

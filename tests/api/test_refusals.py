@@ -139,6 +139,8 @@ async def test_paths_and_methods_that_do_not_exist(tmp_path: Path) -> None:
                 "/peer/v1/report",
                 "/docs",
                 "/redoc",
+                "/v1/ring/",
+                "/v1/logs/",
             ):
                 answer = await served.get(path)
                 assert (answer.status, answer.problem["code"]) == (404, "not-found")
@@ -151,6 +153,8 @@ async def test_paths_and_methods_that_do_not_exist(tmp_path: Path) -> None:
                 answer = await served.call(method, path)
                 assert (answer.status, answer.problem["code"]) == (405, "method-not-allowed")
                 assert answer.headers["allow"] == allow
+            late = await served.post("/v1/ring/stop/")
+            assert (late.status, late.problem["code"]) == (404, "not-found"), "no redirect, which says nothing was done"
             options = await served.call("OPTIONS", "/v1/ring")
             assert (options.status, options.headers["allow"], options.body) == (204, "GET, HEAD, OPTIONS", b"")
             head, get = await served.call("HEAD", "/v1/ring"), await served.get("/v1/ring")
@@ -183,6 +187,25 @@ async def test_parameters_that_cannot_be(tmp_path: Path) -> None:
                 answer = await served.get(path)
                 assert (answer.status, answer.problem["code"]) == (422, "bad-request"), path
                 assert answer.problem["detail"].startswith(f"{where}: "), path
+
+
+@in_loop
+async def test_a_change_with_a_parameter_that_it_does_not_have_is_not_made(tmp_path: Path) -> None:
+    """What was meant is a trial, or the expectation of an epoch."""
+    changes = [f"/v1/ring/{change}" for change in ("start", "stop", "hold", "resume", "clear")]
+    changes += [f"/v1/host/fabric/{word}" for word in ("down", "up", "measure")]
+    async with cluster() as ring:
+        await ring.ask("start")
+        await ring.reach("ready")
+        async with api(ring.conductor.loop, tmp_path) as served:
+            for path in changes:
+                answer = await served.post(f"{path}?dryrun=true")
+                assert (answer.status, answer.problem["code"]) == (422, "bad-request"), path
+                assert answer.problem["detail"].startswith("query.dryrun: this change has no such parameter")
+            for query in ("dry-run=1", "expect-epoch=1", "Dry_run=true", "force=true&dry-run=true"):
+                assert (await served.post(f"/v1/ring/stop?{query}")).problem["code"] == "bad-request"
+            assert "\n" not in (await served.post("/v1/ring/stop?a%0Ab=1")).problem["detail"]
+            assert (await served.get("/v1/ring?probe=1")).json["phase"] == "ready", "looking harms nobody"
 
 
 @in_loop

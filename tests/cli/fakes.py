@@ -67,6 +67,7 @@ class FakeRing:
     findings: list[Json] = field(default_factory=list)
     held: bool = False
     maintenance: bool = False
+    drain: Json | None = None
     conductor_silent: bool = False
     wires: Cabling = field(default_factory=lambda: by_order(NODES))
     """The cables that are there. The ring of them is heard, unless they are none."""
@@ -139,7 +140,7 @@ class FakeRing:
             "budget": {"used": 0, "restarts": 3, "window": 3600.0},
             "memory": [],
             "work": None,
-            "drain": None,
+            "drain": self.drain,
             "serving": self.phase in ("ready", "degraded"),
             "maintenance": {"by": "x", "reason": "", "at": 0.0, "on": True, "blind": False}
             if self.maintenance

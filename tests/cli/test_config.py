@@ -172,6 +172,16 @@ def test_what_is_faulty_replaces_nothing_and_is_not_lost(
     assert etc.load().policy.restarts == 3
 
 
+def test_what_is_not_utf_8_is_not_lost_either(here: Config, etc: Files, editor: Callable[[str], None]) -> None:
+    before = etc.main.read_text()
+    editor(r"""printf '# K\366ln\n' >> "$1" """)
+    code, out, err = here("edit")
+    assert (code, out) == (7, "")
+    assert "UTF-8" in err
+    assert etc.main.read_text() == before
+    assert etc.main.with_name(etc.main.name + REJECTED).read_bytes() == before.encode() + b"# K\xf6ln\n"
+
+
 def test_edit_of_a_drop_in_that_is_new(here: Config, etc: Files, editor: Callable[[str], None]) -> None:
     editor('printf "[peers]\\nfresh_seconds = 30\\n" > "$1"')
     assert here("edit", "20-mine.toml").code == 0

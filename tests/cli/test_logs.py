@@ -83,6 +83,14 @@ def test_what_is_asked_of_the_daemon(ring: FakeRing, ctl: Ctl) -> None:
     assert query(ring)["rank"] == ["2"]
 
 
+def test_what_came_in_another_encoding_is_asked_for_as_it_can_be(ring: FakeRing, ctl: Ctl) -> None:
+    ring.logs = [answer(node("spark1"))]
+    assert ctl("logs", "--grep", "K\udcf6ln").code == 0
+    assert query(ring)["grep"] == ["K?ln"]
+    assert ctl("hold", "--reason", "K\udcf6ln").code == 0
+    assert ring.asked[-1] == "POST /v1/ring/hold?reason=K%3Fln"
+
+
 @pytest.mark.parametrize(
     ("option", "value", "sentence"),
     [
@@ -91,6 +99,9 @@ def test_what_is_asked_of_the_daemon(ring: FakeRing, ctl: Ctl) -> None:
         ("--lines", "0", "--lines 0: expected a number from 1 to 5000"),
         ("--epoch", "-1", "--epoch -1: expected the number of an epoch"),
         ("--since", "whenever", "--since whenever: expected 10m, 2h"),
+        ("--since", "9999999d", "--since 9999999d: expected 10m, 2h"),
+        ("--since", "9" * 400 + "d", "expected 10m, 2h"),
+        ("--rank", "9" * 5000, "expected a rank from 0 to 2"),
     ],
 )
 def test_what_makes_no_sense(option: str, value: str, sentence: str, ring: FakeRing, ctl: Ctl) -> None:

@@ -64,7 +64,10 @@ def secrets(etc: Path) -> list[str]:
 def leaky(ring: FakeRing) -> None:
     """A ring whose logs, incidents and plan have in them what they should not."""
     spill = f"curl -H 'Authorization: Bearer {TOKEN}' http://192.168.77.2:8888 by alice on spark2"
-    ring.logs = [answer(node("spark1", line(0, spill), line(1, f"HF_TOKEN={HUGGING} in /home/alice/x")))]
+    audit = "POST '/v1/ring/stop' by Bob.Miller (token) at 192.168.77.9: accepted"
+    ring.logs = [
+        answer(node("spark1", line(0, spill), line(1, f"HF_TOKEN={HUGGING} in /home/alice/x"), line(2, audit)))
+    ]
     kept = {"epoch": 6, "at": 1.8e9, "root": "spark2", "sentence": f"token={TOKEN}"}
     ring.incidents = {"nodes": [{"node": "spark1", "incidents": [kept]}]}
     ring.details = {6: {"epoch": 6, "nodes": [{"node": "spark1", "files": {"journal.txt": f"key {'ab' * 32}"}}]}}
@@ -120,7 +123,7 @@ def test_names_and_addresses_are_replaced_everywhere_by_the_same(ring: FakeRing,
     leaky(ring)
     texts = made(root, tmp_path / "out.tar.gz", tmp_path / "api.sock", redact=True)
     whole = "\n".join(texts.values())
-    for private in ("spark1", "spark2", "192.168.77", "4c:bb:47", "alice", "/models/DeepSeek", "10.77."):
+    for private in ("spark1", "spark2", "192.168.77", "4c:bb:47", "alice", "Miller", "/models/DeepSeek", "10.77."):
         assert private not in whole, [name for name, text in texts.items() if private in text]
     status = json.loads(texts["ring/status.json"])
     assert [rank["node"] for rank in status["ranks"]] == ["node-1", "node-2", "node-3"]
@@ -160,6 +163,16 @@ def test_names_that_it_does_not_take(name: str, ring: FakeRing, ctl: Ctl, tmp_pa
     assert ring.asked == []
 
 
+def test_what_another_user_has_put_in_the_way_is_not_followed(ring: FakeRing, tmp_path: Path) -> None:
+    """Root may well make it in /tmp, by a name that can be guessed."""
+    leaky(ring)
+    victim = tmp_path / "victim"
+    victim.write_text("as it was")
+    (tmp_path / ".out.tar.gz.part").symlink_to(victim)
+    made(tmp_path / "empty", tmp_path / "out.tar.gz", tmp_path / "api.sock")
+    assert victim.read_text() == "as it was"
+
+
 def test_where_nothing_can_be_written(ring: FakeRing, tmp_path: Path) -> None:
     leaky(ring)
     with pytest.raises(Failure, match="cannot write"):
@@ -177,6 +190,28 @@ def test_where_nothing_can_be_written(ring: FakeRing, tmp_path: Path) -> None:
         ("password=abcdef123 x", f"password={GONE} x"),
         ("max_total_tokens=2048", "max_total_tokens=2048"),
         ("12.5 tokens/s, 1 running", "12.5 tokens/s, 1 running"),
+        ("max_total_num_tokens=1234567, x", "max_total_num_tokens=1234567, x"),
+        ("--max-total-tokens 65536", "--max-total-tokens 65536"),
+        ('A_TOKEN = { value = "hunter2x", why = "w" }', f'A_TOKEN = {{ value = "{GONE}", why = "w" }}'),
+        ('A_TOKEN = { why = "a b", value = "hunter2x" }', f'A_TOKEN = {{ why = "a b", value = "{GONE}" }}'),
+        (
+            '[environment.A_TOKEN]\nwhy = "w"\nvalue = "hunter2x"\n',
+            f'[environment.A_TOKEN]\nwhy = "w"\nvalue = "{GONE}"\n',
+        ),
+        ("--api-key hunter2secret --host x", f"--api-key {GONE} --host x"),
+        ('["--api-key", "hunter2secret"]', f'["--api-key", "{GONE}"]'),
+        ("--api-key --host", "--api-key --host"),
+        # A line of a log within a JSON document, as evidence is.
+        (r'{"a": "{\"api_key\": \"hunter2secret\"}"}', f'{{"a": "{{\\"api_key\\": \\"{GONE}\\"}}"}}'),
+        ('password = "correct horse battery" # x', f'password = "{GONE}" # x'),
+        ("{'passphrase': 'a, b c'}", f"{{'passphrase': '{GONE}'}}"),
+        ("AWS_SECRET_ACCESS_KEY=abcdef123", f"AWS_SECRET_ACCESS_KEY={GONE}"),
+        ('SECRET_KEY: "abcdef123"', f'SECRET_KEY: "{GONE}"'),
+        ("http://alice:hunter2@proxy:3128/", f"http://alice:{GONE}@proxy:3128/"),
+        ("http://127.0.0.1:7474/v1/ring", "http://127.0.0.1:7474/v1/ring"),
+        ("Authorization: Basic YWxpY2U6eA==", f"Authorization: Basic {GONE}"),
+        ("id AKIAIOSFODNN7EXAMPLE x", f"id {GONE} x"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc-def x", f"{GONE} x"),
         ("the secret is out", "the secret is out"),
         ("xx-my-secret-value-xx", f"xx-{GONE}-xx"),
     ],
@@ -194,6 +229,11 @@ def test_what_looks_like_a_secret_is_one(text: str, left: str) -> None:
         ("fe80::4ebb:47ff:fe00:1%eth0 ::1 12:34:56", "address6-1%eth0 ::1 12:34:56"),
         ("4C:BB:47:00:11:22 4c:bb:47:00:11:22", "mac-1 mac-1"),
         ("gid 4ebb:47ff:fe00:0001", "gid guid-1"),
+        ("Device Serial Number 98-03-9b-ff-ff-aa-bb-cc on 2026-12-01", "Device Serial Number mac-1 on 2026-12-01"),
+        (
+            "link/infiniband 00:00:10:29:fe:80:00:00:00:00:00:00:98:03:9b:03:00:aa:bb:cc brd",
+            "link/infiniband mac-1 brd",
+        ),
         ("alpha alpha-2 alphabet", "node-1 node-1-2 alphabet"),
     ],
 )

@@ -129,6 +129,35 @@ def test_down_is_overtaken_by_a_start(ring: FakeRing, ctl: Ctl) -> None:
     assert ctl("down", *WAIT)[::2] == (1, "sparkctl: started again by operator on spark3: asked\n")
 
 
+def test_a_node_that_has_not_heard_of_the_drain_yet_is_not_taken_to_have_started_again(
+    ring: FakeRing, ctl: Ctl
+) -> None:
+    """It is an order within the epoch: by its number alone the node has heard."""
+    not_yet = {"phase": "ready", "want": "up", "epoch": 8, "summary": "all ranks serve"}
+    draining = {"phase": "draining", "want": "down", "summary": "3 requests"}
+    ring.story = [not_yet, {}, draining, {"phase": "down", "epoch": 9, "summary": "down: no request ran any more"}]
+    code, out, err = ctl("down", "--drain", "60", *WAIT)
+    assert (code, err) == (0, "")
+    assert "waiting for this node to hear of epoch 8" in out
+    assert out.endswith(" s  down: no request ran any more\n")
+
+
+def test_a_node_that_has_not_heard_that_the_drain_is_taken_back_is_not_taken_to_be_stopped(
+    ring: FakeRing, ctl: Ctl
+) -> None:
+    ring.story = [{"phase": "draining", "want": "down", "epoch": 8}, {}, {"phase": "ready", "want": "up"}]
+    assert ctl("up", *WAIT).code == 0
+
+
+def test_a_drain_that_is_taken_back_before_this_node_has_heard_of_it_ends_the_waiting(
+    ring: FakeRing, ctl: Ctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sparkd.cli.ring.HEARING", 0.3)
+    ring.story = [{"phase": "ready", "want": "up", "epoch": 8, "by": "operator on spark3", "reason": "asked"}]
+    ended = ctl("down", "--drain", "60", *WAIT)
+    assert (ended.code, ended.err) == (1, "sparkctl: started again by operator on spark3: asked\n")
+
+
 def test_a_restart_of_the_daemon_does_not_end_the_waiting(ring: FakeRing, ctl: Ctl) -> None:
     assert ctl("up").code == 0
     ring.phase, ring.drop = "ready", 1
@@ -233,6 +262,13 @@ def test_restart_stops_and_starts_again(ring: FakeRing, ctl: Ctl) -> None:
     ]
     assert out.startswith("epoch 8: accepted\n")
     assert "\nepoch 9: accepted\n" in out
+
+
+def test_a_ring_that_drains_is_stopped_by_restart_and_not_only_taken_back(ring: FakeRing, ctl: Ctl) -> None:
+    ring.phase, ring.want, ring.drain = "draining", "down", {"by": "x", "seconds": 60.0, "left": 9.0, "running": 3}
+    ring.story = [{}, {"phase": "down", "drain": None}]
+    assert ctl("restart").code == 0
+    assert ring.asked == ["GET /v1/ring", "POST /v1/ring/stop", "GET /v1/ring", "POST /v1/ring/start"]
 
 
 def test_a_ring_that_could_not_start_again_is_not_stopped(ring: FakeRing, ctl: Ctl) -> None:

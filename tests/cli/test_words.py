@@ -34,6 +34,16 @@ def test_incidents_on_this_machine_are_epochs(
     assert capsys.readouterr() == ("12\n", "")
 
 
+def test_a_name_that_a_shell_would_carry_out_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("10-a.toml", "$(id).toml", "`id`.toml", "a b.toml", "-x.toml", "a;b.toml", "*.toml"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr(words, "_DROP_INS", tmp_path)
+    assert main(["_words", "dropins", "--socket", str(tmp_path / "none")]) == 0
+    assert capsys.readouterr() == ("10-a.toml\n", "")
+
+
 def test_a_daemon_that_is_only_starting_is_not_waited_for(ring: FakeRing, tmp_path: Path) -> None:
     ring.starting = 1000
     began = time.monotonic()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,7 +11,7 @@ from sparkd.config import ConfigError, Problem, Settings
 from sparkd.reload import Reload
 from tests.config.etc import Etc
 from tests.reconcile.cluster import Cluster, cluster
-from tests.reconcile.running import in_loop
+from tests.reconcile.running import in_loop, until
 
 
 def told(ring: Cluster, kind: str) -> list[str]:
@@ -87,3 +89,26 @@ async def test_a_faulty_file_leaves_the_one_before_in_force(etc: Etc) -> None:
             "/etc/sparkd/sparkd.toml: recovery.restarts: found -1, expected an integer",
             "the configuration is faulty and was not taken; the one before goes on",
         ]
+
+
+@in_loop
+async def test_what_is_asked_for_while_the_files_are_read_is_not_lost(etc: Etc) -> None:
+    async with cluster() as ring:
+        loop = ring.conductor.loop
+        settings = etc.load()
+        read: list[int] = []
+
+        def slowly() -> Settings:
+            read.append(len(read))
+            if len(read) == 1:
+                # Somebody saves another value and asks again, before this answer is in force.
+                running.call_soon_threadsafe(reload.ask)
+                time.sleep(0.05)
+            return replace(settings, policy=replace(settings.policy, restarts=4 + len(read)))
+
+        running = asyncio.get_running_loop()
+        reload = Reload(settings, loop, slowly)
+        reload.ask()
+        await until(lambda: loop.site.policy.restarts == 6)
+        await reload.close()
+        assert len(read) == 2

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from sparkd.core.enginefacts import EngineFacts
 from sparkd.core.hardware import HardwareFacts
 from sparkd.core.intent import Accepted, Refused, accept, newest
+from sparkd.core.maintenance import Maintenance
 from sparkd.core.model import Intent, PeerView, RankUnit
 from sparkd.core.snapshot import Snapshot
 from tests.core.builders import CABLES, NODES, NOW, bare_network, peer, report, snapshot, with_peer
@@ -241,3 +243,28 @@ def test_the_next_epoch_is_above_every_unit_that_is_loaded(where: str) -> None:
     answer = accept(s, "start", "x")
     assert isinstance(answer, Accepted)
     assert answer.intent.epoch == 41
+
+
+@pytest.mark.parametrize(
+    ("mine", "echoed"),
+    [
+        ({"want": "down", "blind": True}, {"cluster": ""}),
+        ({"want": "down", "blind": True, "clears": 2}, {"clears": 0}),
+        ({"want": "up", "maintenance": Maintenance("x", "", NOW, blind=True)}, {"maintenance": None}),
+    ],
+)
+def test_an_older_version_that_tells_an_order_without_what_it_does_not_know_is_not_ordered_it_again(
+    mine: dict[str, Any], echoed: dict[str, Any]
+) -> None:
+    order = replace(Intent(7, "down", "x", "stop asked for", NOW, revision=1, cluster="test"), **mine)
+    told = replace(order, **echoed)
+    s = snapshot("spark1", intent=order, peers=(peer("spark2", told), PeerView("spark3")))
+    assert newest(s) == order
+
+
+def test_of_two_that_tell_the_same_order_differently_it_is_the_conductors_that_counts() -> None:
+    order = Intent(7, "up", "x", "start asked for", NOW, revision=1, maintenance=Maintenance("x", "", NOW))
+    older, mine = replace(order, maintenance=None), replace(order, revision=0, maintenance=None)
+    peers = (peer("spark2", older), peer("spark1", order))
+    assert newest(snapshot("spark3", intent=mine, peers=peers)) == order
+    assert newest(snapshot("spark3", intent=mine, peers=peers[::-1])) == order

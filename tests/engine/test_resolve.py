@@ -121,6 +121,26 @@ def test_every_value_has_a_digest_of_its_own(site: Site) -> None:
     assert {key for key in told | other if told.get(key) != other.get(key)} == {"engine.arguments.context-length"}
 
 
+def test_every_user_of_every_host_may_read_the_digests_and_no_secret_is_in_them(site: Site) -> None:
+    site.profile(EXAMPLE)
+    variables = ("HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "WANDB_API_KEY", "SOME_PASSWORD")
+    told = {}
+    for place, secret in enumerate(("hunter2x", "hunter3x")):
+        lines = [*(f'{name} = "{secret}"' for name in variables), f'HTTPS_PROXY = "http://me:{secret}@proxy:3128"']
+        lines += ['SGLANG_MAX_NEW_TOKENS_LIMIT = "32768"', 'HF_ENDPOINT = "https://mirror.example"']
+        site.override("\n".join(["[arguments]", "max-total-tokens = 65536", "[environment]", *lines, ""]))
+        told[place] = site.resolve().digests()
+        assert secret not in str(told[place])
+        assert told[place]["engine.arguments.max-total-tokens"] == "65536"
+        assert told[place]["engine.environment.SGLANG_MAX_NEW_TOKENS_LIMIT"] == "32768"
+        assert told[place]["engine.environment.HF_ENDPOINT"] == "https://mirror.example"
+    differ = {key for key in told[0] if told[0][key] != told[1][key]}
+    assert differ == {f"engine.environment.{name}" for name in (*variables, "HTTPS_PROXY")}, (
+        "they are compared all the same"
+    )
+    assert all(re.fullmatch("a secret, [0-9a-f]{8}", told[0][key]) for key in differ)
+
+
 def test_reasons_make_no_difference_between_hosts(site: Site) -> None:
     site.profile(EXAMPLE)
     told = site.resolve().digests()

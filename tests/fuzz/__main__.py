@@ -24,6 +24,7 @@ from sparkd.api.guard import Body, Limits
 from sparkd.api.peer import peer_app
 from tests.api.contract import current
 from tests.api.serving import BEARER, api, connect
+from tests.api.test_logs import with_journal
 from tests.architecture.repository import ROOT
 from tests.fuzz.peers import document
 from tests.peers.tls import Certificates
@@ -69,6 +70,7 @@ async def targets(folder: Path) -> AsyncIterator[list[Target]]:
     shown = ("--request-cert", str(own / "node.crt"), "--request-cert-key", str(own / "node.key"))
     async with cluster() as ring:
         await ring.up()
+        with_journal(ring)
         loop = ring.conductor.loop
         guarded = Limits(Body(peer_app(loop), wanted=True))
         async with (

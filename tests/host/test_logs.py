@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,15 @@ async def test_lines_have_their_time_unit_and_priority(tmp_path: Path) -> None:
         (Query(since=12.5), ["--since=@12.500000"]),
         (Query(grep="a b; --x"), ["--grep=a b; --x"]),
         (Query(cursor="s=1;i=2;b=3", since=12.5), ["--after-cursor=s=1;i=2;b=3"]),
-        (Query(epoch=8), ["_SYSTEMD_UNIT=sparkd-rank@8.service + UNIT=sparkd-rank@8.service + SPARKD_EPOCH=8"]),
+        (
+            Query(epoch=8),
+            [
+                "_SYSTEMD_UNIT=sparkd-rank@8.service + _SYSTEMD_UNIT=sparkd-measure@8.service"
+                " + _PID=1 UNIT=sparkd-rank@8.service + _PID=1 UNIT=sparkd-measure@8.service"
+                # What any user could write alone would be a line of the ring's.
+                " + _SYSTEMD_UNIT=sparkd.service SPARKD_EPOCH=8"
+            ],
+        ),
     ],
 )
 @in_loop
@@ -109,6 +118,24 @@ async def test_what_is_no_text_is_made_fit(tmp_path: Path) -> None:
     assert texts[:2] == ["a  [2Jb", "hi\N{REPLACEMENT CHARACTER}"]
     assert texts[2].endswith("[904 characters left out]")
     assert texts[3] == "two\nlines"
+
+
+@in_loop
+async def test_an_entry_without_end_is_left_out_and_never_in_memory(tmp_path: Path) -> None:
+    """The rest of it does not pass for an entry, whatever it holds."""
+    forged = entry(2, "forged")
+    head = """printf '%s' '{"__REALTIME_TIMESTAMP":"1000000","__CURSOR":"s=1;i=1","MESSAGE":[""" + f"{' ' * 64}'"
+    bulk = "head -c 100000000 /dev/zero | tr '\\0' 1"
+    script = f"{head}; {bulk}; printf '%s\\n' '{forged}'; printf '%s\\n' '{entry(3)}'"
+    tracemalloc.start()
+    try:
+        told = await read(journalctl(tmp_path, script), seconds=20)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [line.text for line in told.lines] == ["line 3"]
+    assert told.cut
+    assert most < 20 << 20
 
 
 @in_loop

@@ -55,6 +55,26 @@ def test_processes_are_named_with_their_user_and_unit(root: Path, hierarchy: str
     )
 
 
+def test_a_process_may_call_itself_anything(root: Path) -> None:
+    """The kernel keeps fifteen bytes of a name, and cuts a letter of several in two."""
+    group(root, "sparkd-rank@7.service", 812, 813, 814)
+    process(root, 812, command="x\x1b[2J\ny")
+    for pid, name in ((813, b"sglang::planifi\xc3"), (814, b"a\x1b[31m\r\xffb")):
+        process(root, pid, command="")
+        (root / f"proc/{pid}/cmdline").write_bytes(b"")
+        (root / f"proc/{pid}/status").write_bytes(
+            b"Name:\t" + name + b"\nState:\tS (sleeping)\nUid:\t990\t990\t990\t990\n"
+        )
+    (root / "etc/passwd").write_bytes(
+        b"jose:x:1000:1000:Jos\xe9:/home/jose:/bin/sh\n" + (root / "etc/passwd").read_bytes()
+    )
+    found = {each.pid: each for each in RankProcesses(root).read()}
+    assert found[812].command == "x [2J y"
+    assert found[813].command == "sglang::planifi\N{REPLACEMENT CHARACTER}"
+    assert found[814].command == "a [31m \N{REPLACEMENT CHARACTER}b"
+    assert {each.user for each in found.values()} == {"sparkd-rank"}
+
+
 def test_who_has_ended_meanwhile_and_zombies_are_none(root: Path) -> None:
     group(root, "sparkd-rank@7.service", 812, 813)
     process(root, 813, state="Z (zombie)")

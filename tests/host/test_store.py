@@ -8,12 +8,14 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from sparkd.core.model import Attempt, Intent
+from sparkd.host import files
 from sparkd.host.store import FileStore
 from sparkd.ports import DoorError
 
@@ -156,3 +158,63 @@ def test_saves_come_to_the_disk_in_order(tmp_path: Path) -> None:
     found = FileStore(tmp_path).load_attempt()
     assert found is not None
     assert found.epoch == 19
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+@pytest.mark.parametrize("before", [INTENT, None])
+def test_what_was_told_as_not_saved_is_not_there_for_the_next_daemon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: Intent | None, loaded: bool
+) -> None:
+    """1. A disk is slow, and a start is refused because it could not be saved in time. 2. The disk is done with it all
+    the same. 3. sparkd is restarted, and must not bring up a ring that nobody has been promised."""
+    if before is not None:
+        save(tmp_path, before)
+    store = FileStore(tmp_path, deadline=0.05)
+    if loaded:
+        assert store.load_intent() == (before or Intent())
+    writes: list[Path] = []
+    may_go_on = threading.Event()
+
+    def slowly(path: Path, content: bytes, mode: int) -> None:
+        files.replace(path, content, mode)
+        writes.append(path)
+        may_go_on.wait()
+
+    monkeypatch.setattr("sparkd.host.store.replace", slowly)
+
+    async def body() -> None:
+        with pytest.raises(DoorError, match="did not answer within"):
+            await store.save_intent(Intent(8, "up", "operator", "start asked for", 2.5))
+        with pytest.raises(DoorError, match="has not answered for"):
+            await store.save_intent(Intent(8, "down", "operator", "stop asked for", 3.5))
+        while not writes:
+            await asyncio.sleep(0.005)
+        assert "start asked for" in writes[0].read_text()
+        may_go_on.set()
+
+    asyncio.run(body())
+    store.close()
+    assert FileStore(tmp_path).load_intent() == (before or Intent())
+
+
+def test_what_is_saved_after_a_late_save_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path, INTENT)
+    store = FileStore(tmp_path, deadline=0.5)
+    down = Intent(8, "down", "operator", "stop asked for", 3.5)
+    slow = [0.7]
+
+    def slowly(path: Path, content: bytes, mode: int) -> None:
+        time.sleep(slow.pop() if slow else 0.0)
+        files.replace(path, content, mode)
+
+    monkeypatch.setattr("sparkd.host.store.replace", slowly)
+
+    async def body() -> None:
+        with pytest.raises(DoorError):
+            await store.save_intent(Intent(8, "up", "operator", "start asked for", 2.5))
+        await asyncio.sleep(0.4)
+        await store.save_intent(down)
+
+    asyncio.run(body())
+    store.close()
+    assert FileStore(tmp_path).load_intent() == down

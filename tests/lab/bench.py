@@ -89,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _row("power cut to the last other unit inactive", "ms", _power_cuts(ring))
     _row("systemctl restart sparkd: exec to READY=1, serving", "ms", _restarts(ring))
     ring.fresh()
-    _row("memory of sparkd while serving, PSS", "MiB", [_pss(ring, node) for node in NODES])
+    _row("memory of sparkd while serving, PSS", "MiB", [pss(ring, node) for node in NODES])
     _row("CPU of sparkd while serving, per hour", "s", _idle(ring))
     return 0
 
@@ -265,7 +265,7 @@ def _restarts(ring: Ring) -> list[float]:
     return found
 
 
-def _pss(ring: Ring, node: str) -> float:
+def pss(ring: Ring, node: str) -> float:
     pid = ring.show(node, "sparkd", "MainPID")
     text = ring.lab.exec(node, "cat", f"/proc/{pid}/smaps_rollup").stdout
     found = re.search(r"^Pss:\s+(\d+) kB", text, re.M)
@@ -274,14 +274,14 @@ def _pss(ring: Ring, node: str) -> float:
 
 
 def _idle(ring: Ring) -> list[float]:
-    before = {node: _cpu(ring, node) for node in NODES}
+    before = {node: cpu(ring, node) for node in NODES}
     began = time.monotonic()
     time.sleep(IDLE_SECONDS)
     spent = time.monotonic() - began
-    return [(_cpu(ring, node) - before[node]) * 3600 / spent for node in NODES]
+    return [(cpu(ring, node) - before[node]) * 3600 / spent for node in NODES]
 
 
-def _cpu(ring: Ring, node: str) -> float:
+def cpu(ring: Ring, node: str) -> float:
     pid = ring.show(node, "sparkd", "MainPID")
     # To the nanosecond, where /proc/PID/stat counts hundredths of a second.
     text = ring.lab.exec(node, "sh", "-c", f"cat /proc/{pid}/task/*/schedstat").stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -104,8 +105,13 @@ def test_configuration_directories_wait_for_the_operator(package: Package) -> No
 def test_the_modules_are_those_of_the_tree(package: Package) -> None:
     below = {name for name in package.files if name.startswith("/usr/lib/sparkd/") and name.count("/") > 4}
     # The one thing of sparkd that an engine has on its path.
-    installed = {name for name in below if not name.startswith("/usr/lib/sparkd/plugin/")}
-    assert installed == {f"/usr/lib/sparkd/{name}" for name in tree_files(*MODULES)}
+    installed = {name for name in below if not name.startswith("/usr/lib/sparkd/plugin/") and " -> " not in name}
+    linked = {name for name in tree_files(*MODULES) if (ROOT / name).is_symlink()}
+    assert installed == {f"/usr/lib/sparkd/{name}" for name in tree_files(*MODULES) if name not in linked}
+    for name in linked:
+        place, target = f"/usr/lib/sparkd/{name}", os.readlink(ROOT / name)
+        assert package.entries[f"{place} -> {target}"][0] == "lrwxrwxrwx"
+        assert os.path.normpath(Path(place).parent / target) in installed
     assert {package.files[name] for name in installed} == {"-rw-r--r--"}
 
 

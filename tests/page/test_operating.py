@@ -7,7 +7,7 @@ from pathlib import Path
 
 from playwright.async_api import Page, expect
 
-from tests.api.serving import TOKEN, api
+from tests.api.serving import READER, TOKEN, api
 from tests.page.browser import chromium, needs_chromium, opened
 from tests.reconcile.cluster import cluster
 from tests.reconcile.running import until, within
@@ -58,3 +58,25 @@ async def test_a_ring_is_operated_from_the_page(tmp_path: Path) -> None:
             await expect(page.locator("#ask-go")).to_be_disabled()
             assert ring.conductor.loop.state.intent.want == "down"
             assert (told.faults, told.foreign) == ([], [])
+
+
+@within(60)
+async def test_a_token_that_may_only_look_is_kept_until_there_is_another(tmp_path: Path) -> None:
+    """Where looking takes a token too, the page would have gone blind by a click on Start."""
+    secret = READER["Authorization"].removeprefix("Bearer ")
+    async with cluster() as ring, chromium() as browser:
+        await ring.reach("down")
+        async with (
+            api(ring["spark2"].loop, tmp_path) as served,
+            opened(browser, f"http://127.0.0.1:{served.tcp}/") as (page, _),
+        ):
+            await page.get_by_role("button", name="Start…").click()
+            await page.locator("#token").fill(secret)
+            await page.keyboard.press("Enter")
+            await expect(page.locator("#ask-answer")).to_contain_text("may look at the ring, but not change it")
+            await expect(page.locator("#token")).to_be_visible()
+            assert await page.evaluate("sessionStorage.getItem('sparkd-token')") == secret
+            await page.locator("#token").fill("wrong")
+            await page.keyboard.press("Enter")
+            await expect(page.locator("#ask-answer")).to_contain_text("none of this machine's")
+            assert await page.evaluate("sessionStorage.getItem('sparkd-token')") is None

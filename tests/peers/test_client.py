@@ -14,9 +14,10 @@ import pytest
 from sparkd import wire
 from sparkd.api.guard import Body
 from sparkd.api.peer import peer_app
+from sparkd.cli.client import Client as ApiClient
 from sparkd.core.model import Intent, Report
-from sparkd.peers.client import PeerClient, PeerError
-from sparkd.reconcile.loop import Loop
+from sparkd.peers.client import START_DEADLINE, PeerClient, PeerError
+from sparkd.reconcile.loop import EXAMINATION, Loop
 from tests.api.serving import served
 from tests.core.builders import NOW, report
 from tests.peers.tls import Certificates
@@ -50,6 +51,7 @@ class Stub:
         self.body = body
         self.asked: list[tuple[str, str, bytes]] = []
         self.connections: set[Any] = set()
+        self.pause = 0.0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         body, more = b"", True
@@ -57,6 +59,7 @@ class Stub:
             message = await receive()
             body += message.get("body", b"")
             more = message.get("more_body", False)
+        await asyncio.sleep(self.pause)
         self.asked.append((scope["method"], scope["path"], body))
         self.connections.add(scope["client"])
         length = str(len(self.body)).encode()
@@ -308,3 +311,22 @@ def test_a_report_survives_the_way(certificates: Certificates) -> None:
             assert received == told
 
     travel()
+
+
+def test_a_start_that_is_handed_over_may_take_as_long_as_the_hosts_may_look_at_themselves(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. A peer hangs, and a start is handed to the conductor. 2. That waits for the peer, and accepts the start. It
+    must not be told as failed by then, nor may sparkctl have given up."""
+    assert EXAMINATION + 1 < START_DEADLINE < ApiClient.timeout
+    monkeypatch.setattr("sparkd.peers.client.ANSWER_DEADLINE", 0.1)
+
+    @in_loop
+    async def wait() -> None:
+        stub = Stub()
+        stub.pause = 0.3
+        async with certificates.serving(stub, "spark1") as port, closing(certificates.client("spark2", port)) as client:
+            assert await call(client.request, {"request": "start"}) == (200, wire.encode(MINE))
+            assert await refusal(client.request, {"request": "stop"}) == "no answer in time"
+
+    wait()

@@ -52,6 +52,11 @@ def test_what_prometheus_could_not_read_is_left_out() -> None:
         "sparkd_ring_phase 1",
         "# TYPE sglang:num_running_reqs histogram",
         "sglang:num_running_reqs 1\r",
+        'sglang:num_running_reqs{a\u00e9="1"} 1',
+        "sglang:num_running_reqs \u0661",
+        "sglang:num_running_reqs 1e999",
+        'sglang:num_running_reqs{b="1",b="2"} 1',
+        'sglang:num_running_reqs{__name__="sparkd_ring_phase"} 1',
         "",
     ]
     assert read("\n".join([good, *hostile])) == {"sglang:num_running_reqs": ("gauge", {read_key(): 2.0})}

@@ -134,6 +134,8 @@ def test_a_limit_keeps_the_newest(log: EventLog) -> None:
     seen = log.since(1, 2)
     assert [event.id for event in seen.events] == [4, 5]
     assert seen.last == 5
+    assert seen.lost, "whoever goes on after the last would never hear of 2 and 3"
+    assert not log.since(3, 2).lost
     assert log.since(0, 0).events == ()
 
 

@@ -110,7 +110,7 @@ async def test_a_ring_that_is_wanted_up_already_is_not_looked_at_again() -> None
 
 @in_loop
 async def test_a_look_that_never_ends_does_not_keep_a_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loops, "_EXAMINATION", 0.05)
+    monkeypatch.setattr(loops, "EXAMINATION", 0.05)
     async with examined() as bench:
         bench.reach["spark1"].stuck = bench.reach["spark3"].stuck = True
         bench.hardware["spark2"].listen(20000)

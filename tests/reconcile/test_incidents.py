@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sparkd.core.snapshot import Policy
 from sparkd.reconcile.refusal import Refusal
 from tests.core.builders import NODES
 from tests.reconcile.cluster import Cluster, cluster
@@ -96,6 +97,18 @@ async def test_a_host_that_started_no_rank_keeps_what_its_kernel_said() -> None:
         await ring.ask("start")
         await until(lambda: set(kept(ring, 1)) == {"spark1", "spark2", "spark3"})
         assert kept(ring, 1)["spark1"] == "it had started no rank of this epoch"
+        assert ring["spark1"].archive.entries[1].root == "spark3"
+
+
+@in_loop
+async def test_so_does_a_conductor_that_issues_the_next_epoch_in_the_same_cycle() -> None:
+    """As it does with every hold."""
+    async with cluster(Policy(backoff=0.0)) as ring:
+        await ring.reach("down")
+        ring["spark3"].units.installed = False
+        await ring.ask("start")
+        await until(lambda: ring.conductor.loop.state.intent.held)
+        await until(lambda: kept(ring, 1).get("spark1") == "it had started no rank of this epoch")
         assert ring["spark1"].archive.entries[1].root == "spark3"
 
 

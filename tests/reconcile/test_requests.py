@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Mapping
 
 import pytest
@@ -228,3 +230,35 @@ async def test_what_cannot_be_saved_leads_the_sentence() -> None:
         await until(lambda: "No space left on device" in ring.conductor.loop.ring().summary)
         assert "No space left on device" in ring.conductor.loop.ring().waits[0]
         ring.conductor.disk.full = False
+
+
+@pytest.mark.parametrize("node", ["spark1", "spark3"])
+def test_a_stop_is_not_overtaken_by_a_start_that_was_asked_for_before(node: str) -> None:
+    """1. The ring is down, and a start is asked for: all hosts look at themselves first. 2. Whoever asked changes their
+    mind and asks for a stop, which is answered: already down. 3. The hosts have looked. The ring stays down."""
+
+    @in_loop
+    async def ask() -> None:
+        async with cluster() as ring:
+            await ring.reach("down")
+            looks, may_go_on = asyncio.Event(), asyncio.Event()
+
+            async def examine() -> None:
+                looks.set()
+                await may_go_on.wait()
+
+            ring.conductor.loop.before_start(examine)
+            start = asyncio.create_task(ring.ask("start", node))
+            await looks.wait()
+            await ring.ask("stop", node)
+            may_go_on.set()
+            with contextlib.suppress(Refusal):
+                answer = await start
+                assert isinstance(answer, Forwarded)
+                assert (answer.status, answer.body["code"]) == (409, "overtaken")
+            await ring.quiet()
+            assert ring.conductor.loop.state.intent.want == "down"
+            assert not any(machine.units.started for machine in ring)
+            await ring.up()
+
+    ask()

@@ -7,6 +7,7 @@ from array import array
 from dataclasses import replace
 
 from sparkd import wire
+from sparkd.core import progress
 from sparkd.core.decide import decide
 from sparkd.core.facts import HostFacts, PortBytes, RoceFact, Unknown
 from sparkd.core.model import Intent
@@ -64,6 +65,16 @@ def test_what_is_not_known_is_null_and_not_nought() -> None:
     assert history.tokens_per_second == (None, None, 12.5, 12.5, 12.5)
     assert history.memory_available[:3] == (400 * 1024, None, 400 * 1024)
     assert rail(history).received == (None, None, None, None, 10)
+
+
+def test_numbers_that_no_engine_can_mean_are_not_known() -> None:
+    samples = Samples()
+    see(samples, serving(f"ready {'9' * 310}.0 tokens/s, 2 running, 1 queued"), 0.0)
+    see(samples, serving(f"ready 1.0 tokens/s, {'9' * 50} running, 1 queued"), 10.0)
+    history = samples.after(0, "spark1")
+    assert (history.tokens_per_second, history.running) == ((None, None), (None, None))
+    assert wire.loads(History, wire.dumps(history)) == history
+    assert progress.parse(f"load {'9' * 400}/1 x").total is None
 
 
 def test_rdma_counts_with_the_rest() -> None:

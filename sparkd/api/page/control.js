@@ -141,7 +141,8 @@ export class Control {
     }
     const { problem } = error;
     if (error.status === 401 || error.status === 403) {
-      token.set("");
+      // One that may only look is good for that, until there is another.
+      if (error.status === 401) token.set("");
       this.sign(true);
     }
     this.answer(

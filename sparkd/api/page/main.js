@@ -112,7 +112,10 @@ async function getIncidents() {
 }
 
 async function openIncident(epoch, place) {
-  if (place.childElementCount) return;
+  // What was withheld is asked for again once there is a token.
+  const signed = String(Boolean(token.get()));
+  if (place.childElementCount && place.dataset.signed === signed) return;
+  place.dataset.signed = signed;
   place.replaceChildren(h("p", { class: "muted" }, "Asking every node"));
   try {
     place.replaceChildren(...parts.evidence(await ask(`v1/incidents/${epoch}`, { fresh: true, seconds: 30 })));
