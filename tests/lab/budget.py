@@ -15,9 +15,11 @@ from tests.lab.ring import Ring
 
 PSS_MIB = 38.0
 """Of a daemon that serves and has been asked over its API."""
-PIECES_AN_HOUR = 90.0
+PIECES_AN_HOUR = 140.0
+"""13 to 20 s where a piece takes 0.1 s. Beside other tests looks differ, 121 to 173: the lowest of a few counts."""
 ROOM = 1.2
-_SECONDS = 20.0
+LOOKS = 6
+_SECONDS = 15.0
 _PIECE = """
 import json, time
 data = {str(n): {"node": "spark1", "ends": list(range(20)), "text": "x" * 40} for n in range(150)}

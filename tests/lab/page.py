@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import signal
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -22,11 +23,18 @@ def show(space: Path, port: int, say: Callable[[str], None]) -> None:
     """Pass connections to 127.0.0.1:`port` (0: any that is free) on into the network namespace, until interrupted."""
     try:
         asyncio.run(_serve(space, port, say))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
     except OSError as error:
         raise LabError(f"page: 127.0.0.1 port {port}: {error.strerror or error}; --port takes another one") from error
 
 
 async def _serve(space: Path, port: int, say: Callable[[str], None]) -> None:
+    serving = asyncio.current_task()
+    assert serving is not None
+    # Also where a shell has started it in the background, with SIGINT ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
     # The thread is moved into the namespace, and no other: a socket stays in the one that it was made in.
     with ThreadPoolExecutor(1, initializer=_enter, initargs=(space,)) as inside:
 

@@ -15,7 +15,8 @@ pytestmark = pytest.mark.lab
 LAB = str(REPOSITORY / "tests/lab/lab")
 
 
-def test_the_page_of_a_host_is_there_for_a_browser_of_this_machine(down: Ring) -> None:
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_the_page_of_a_host_is_there_for_a_browser_of_this_machine(down: Ring, end: signal.Signals) -> None:
     environment = {"SPARKD_LAB_DIR": str(down.lab.places.directory), "PATH": "/usr/bin:/bin"}
     command = [LAB, "page", "spark2", "--port", "0"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as shown:
@@ -26,7 +27,7 @@ def test_the_page_of_a_host_is_there_for_a_browser_of_this_machine(down: Ring) -
                 with urllib.request.urlopen(f"{url}{path}", timeout=10) as answer:
                     assert text in answer.read().decode()
         finally:
-            shown.send_signal(signal.SIGINT)
+            shown.send_signal(end)
         assert shown.wait(10) == 130
 
 
