@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, cast, get_args
+from dataclasses import replace
+from typing import get_args
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -59,12 +60,8 @@ def peer_app(loop: Loop) -> ASGIApp:
         # An operator is named by the node that was asked; by whom it was handed over, the certificate says.
         way = "" if any(asked.by.endswith(f" on {name}") for name in _names(request)) else " by way of "
         by = asked.by + (way and way + (", ".join(sorted(_names(request))) or "nobody"))
-        what = cast(Change, asked.request)
-        options: Any = {"force": asked.force, "drain": asked.drain, "expect": asked.expect}
-        if asked.trial:
-            return json(await loop.rehearse(what, by, asked.reason, **options))
-        made = await loop.conduct(what, by, asked.reason, **options)
-        return json(made, 202)
+        made = await loop.conduct(replace(asked, by=by))
+        return json(made, 200 if asked.trial else 202)
 
     async def incidents(_: Request) -> Response:
         return json(await loop.own_incidents())

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from ring_mesh import plan_as_json
 from sparkd import wire
@@ -66,11 +66,9 @@ class Loop(Kept):
         expect: the epoch that has to be in force. trial: say what would come of it, and change nothing.
         """
         conductor = self.site.cluster.conductor.name
-        if self.site.node == conductor:
-            if trial:
-                return await self.rehearse(request, by, reason, force=force, drain=drain, expect=expect)
-            return await self.conduct(request, by, reason, force=force, drain=drain, expect=expect)
         asked = wire.PeerRequest(request, by, reason, force, drain, expect, trial)
+        if self.site.node == conductor:
+            return await self.conduct(asked)
         try:
             code, body = await self._peers.request(conductor, wire.encode(asked))
         except DoorError as error:
@@ -79,16 +77,7 @@ class Loop(Kept):
             self.wake("peers")
         return Forwarded(code, body)
 
-    async def rehearse(
-        self,
-        request: intents.Request,
-        by: str,
-        reason: str = "",
-        *,
-        force: bool = False,
-        drain: float = 0.0,
-        expect: int | None = None,
-    ) -> wire.Trial:
+    async def _rehearse(self, request: intents.Request, asked: wire.PeerRequest) -> wire.Trial:
         """What the conductor would answer, with everything that there is to say about a start. Raises Refusal if it
         cannot tell."""
         await self._prepare(request)
@@ -96,10 +85,10 @@ class Loop(Kept):
             await self._observer.refresh()
             snapshot = self._snapshot()
             now = intents.newest(snapshot)
-            answer = intents.accept(snapshot, request, by, reason, force=force, drain=drain)
+            answer = _judged(snapshot, request, asked)
         found = gates.ring_findings(replace(snapshot, intent=now)) if request == "start" else ()
-        if expect is not None and expect != now.epoch:
-            sentence = _unexpected(expect, now)
+        if asked.expect is not None and asked.expect != now.epoch:
+            sentence = _unexpected(asked.expect, now)
             return wire.Trial(request, False, False, "epoch-changed", sentence, now.epoch, tuple(found))
         if isinstance(answer, intents.Refused):
             own = tuple(finding for finding in answer.findings if finding not in found)
@@ -115,26 +104,20 @@ class Loop(Kept):
         if request == "start" and self.state.intent.want == "down":
             await self._examine_all()
 
-    async def conduct(
-        self,
-        request: intents.Request,
-        by: str,
-        reason: str = "",
-        *,
-        force: bool = False,
-        drain: float = 0.0,
-        expect: int | None = None,
-    ) -> wire.Operation:
+    async def conduct(self, asked: wire.PeerRequest) -> wire.Operation | wire.Trial:
         """The conductor's own answer: the intent is on disk when this returns. Raises Refusal."""
+        request, by = cast(intents.Request, asked.request), asked.by
+        if asked.trial:
+            return await self._rehearse(request, asked)
         stops = self._stops
         await self._prepare(request)
         async with self._turn:
             await self._observer.refresh()
             snapshot = self._snapshot()
             now = intents.newest(snapshot)
-            if expect is not None and expect != now.epoch:
-                raise Refusal("epoch-changed", _unexpected(expect, now), epoch=now.epoch)
-            answer = intents.accept(snapshot, request, by, reason, force=force, drain=drain)
+            if asked.expect is not None and asked.expect != now.epoch:
+                raise Refusal("epoch-changed", _unexpected(asked.expect, now), epoch=now.epoch)
+            answer = _judged(snapshot, request, asked)
             if isinstance(answer, intents.Refused):
                 self.events.add("intent", f"{request} by {by} refused: {answer.sentence}")
                 raise Refusal(answer.code, answer.sentence, answer.findings)
@@ -316,6 +299,10 @@ class Loop(Kept):
         fresh = replace(decide(snapshot), intent=self.state.intent, attempt=self.state.attempt)
         self._known = seen, (snapshot, self._told(fresh))
         return self._known[1]
+
+
+def _judged(s: Snapshot, request: intents.Request, asked: wire.PeerRequest) -> intents.Accepted | intents.Refused:
+    return intents.accept(s, request, asked.by, asked.reason, force=asked.force, drain=asked.drain)
 
 
 def _unexpected(expect: int, now: Intent) -> str:

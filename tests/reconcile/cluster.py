@@ -290,10 +290,7 @@ class Cluster:
                 return 200, cast("dict[str, object]", wire.encode(await machine.loop.examine()))
             try:
                 asked = wire.decode(wire.PeerRequest, body)
-                what = cast(Request, asked.request)
-                conduct = machine.loop.rehearse if asked.trial else machine.loop.conduct
-                options: Any = {"force": asked.force, "drain": asked.drain, "expect": asked.expect}
-                made: Any = await conduct(what, asked.by, asked.reason, **options)
+                made = await machine.loop.conduct(asked)
             except Refusal as refusal:
                 told = problem(refusal.code, refusal.sentence, refusal.findings, epoch=refusal.epoch)
                 return told.status_code, json.loads(told.body)

@@ -110,7 +110,7 @@ async def test_only_the_conductor_issues_epochs() -> None:
     async with cluster() as ring:
         await ring.reach("down")
         with pytest.raises(Refusal) as caught:
-            await ring["spark2"].loop.conduct("start", "operator")
+            await ring["spark2"].loop.conduct(wire.PeerRequest("start", "operator"))
         assert (caught.value.code, caught.value.sentence) == (
             "not-conductor",
             "spark2 is not the conductor, spark1 is",
